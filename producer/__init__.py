@@ -1,0 +1,1 @@
+"""Hop 1 and the last: submit jobs, follow tokens, run batches."""

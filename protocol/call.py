@@ -1,0 +1,128 @@
+"""A Redis command with the reader of its reply: built without I/O, run by whoever holds a connection."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import redis.exceptions as store_errors
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
+
+from protocol.errors import (
+    FleetError,
+    LibraryMissing,
+    NotAllowed,
+    ProtocolViolation,
+    StoreFull,
+    StoreUnavailable,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+Arg = str | bytes | int | float
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One command for Redis and the function that turns its reply into a value."""
+
+    command: tuple[Arg, ...]
+    parse: Callable[[Any], T]
+
+
+def fcall(name: str, keys: Sequence[str], args: Sequence[Arg], parse: Callable[[Any], T]) -> Call[T]:
+    """A call of the function library; the version stands in the function's name."""
+    return Call(("FCALL", f"tf1_{name}", len(keys), *keys, *args), parse)
+
+
+def translate(error: Exception) -> FleetError:
+    """The typed error for what redis-py raised."""
+    text = str(error)
+    if isinstance(error, store_errors.NoPermissionError) or "NOPERM" in text:
+        return NotAllowed("the Redis user may not do this", "Check its ACL rules.")
+    if isinstance(error, (store_errors.ConnectionError, store_errors.TimeoutError, OSError)):
+        return StoreUnavailable(f"Redis does not answer ({type(error).__name__})", "Is it running?")
+    if isinstance(error, store_errors.ReadOnlyError):
+        return StoreUnavailable("this Redis is a read-only replica", "Connect to the primary.")
+    if "Function not found" in text:
+        return LibraryMissing("Redis has no function library", "Start `tokenfleet scheduler`: it loads it.")
+    if isinstance(error, store_errors.OutOfMemoryError) or text.startswith("OOM"):
+        return StoreFull("Redis is at its memory limit and takes no new work", "Try again later.")
+    return ProtocolViolation(f"Redis answered {type(error).__name__}: {text[:200]}")
+
+
+async def run(redis: Redis, call: Call[T]) -> T:
+    """Run one call.
+
+    Raises:
+        FleetError: what `translate` makes of Redis's error, or what the reply says.
+    """
+    try:
+        reply = await redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+    except (store_errors.RedisError, OSError) as error:
+        raise translate(error) from error
+    return call.parse(reply)
+
+
+async def run_all(redis: Redis, calls: Sequence[Call[T]]) -> list[T | FleetError]:
+    """Run many calls in one round trip; a call that fails yields its error in its place.
+
+    Raises:
+        StoreUnavailable: the connection broke; any part of the calls may have been done.
+    """
+    pipe = redis.pipeline(transaction=False)
+    for call in calls:
+        pipe.execute_command(*call.command)
+    try:
+        replies = await pipe.execute(raise_on_error=False)
+    except (store_errors.RedisError, OSError) as error:
+        raise translate(error) from error
+    return [_parse(call.parse, reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+def run_sync(redis: SyncRedis, call: Call[T]) -> T:
+    """Run one call on a blocking connection; raises as `run` does."""
+    try:
+        reply = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+    except (store_errors.RedisError, OSError) as error:
+        raise translate(error) from error
+    return call.parse(reply)
+
+
+def _parse(parse: Callable[[Any], T], reply: object) -> T | FleetError:
+    if isinstance(reply, Exception):
+        return translate(reply)
+    try:
+        return parse(reply)
+    except FleetError as error:
+        return error
+
+
+def value_of(result: T | FleetError) -> T:
+    """The value of one result of `run_all`, or raise its error."""
+    if isinstance(result, FleetError):
+        raise result
+    return result
+
+
+async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R:
+    """Repeat `attempt` while Redis is away, with growing pauses, for `patience_s` seconds at most.
+
+    Only for calls that may be repeated, as all functions of the library may.
+
+    Raises:
+        StoreUnavailable: Redis stayed away.
+    """
+    loop = asyncio.get_running_loop()
+    give_up, pause = loop.time() + patience_s, FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except StoreUnavailable:
+            if loop.time() + pause > give_up:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)

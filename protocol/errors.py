@@ -1,0 +1,108 @@
+"""Typed errors. Each class has a stable `code`: what machines match on, in JSON, logs and exit codes."""
+
+from typing import ClassVar
+
+
+class FleetError(Exception):
+    """Base of all errors that tokenfleet raises on purpose.
+
+    Attributes:
+        code: stable identifier, never renamed.
+        hint: what the reader can do about it; empty when the message says it all.
+    """
+
+    code: ClassVar[str] = "fleet_error"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        """Keep the message for people and the hint apart, so that front ends can lay them out."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """The message, then the hint."""
+        return f"{self.message} {self.hint}".strip()
+
+
+class InvalidRequest(FleetError):
+    """The request's body or options break a rule that a schema can show; nothing was stored."""
+
+    code = "invalid_request"
+
+
+class InvalidId(InvalidRequest):
+    """A pool, tenant, job or stream name holds characters that could reach another key."""
+
+    code = "invalid_id"
+
+
+class TooLarge(InvalidRequest):
+    """The request's body is over the size limit; nothing was stored."""
+
+    code = "too_large"
+
+
+class UnknownModel(FleetError):
+    """No worker ever registered this model; a model whose workers are away is queued instead."""
+
+    code = "unknown_model"
+
+
+class QueueFull(FleetError):
+    """The lane, or the tenant's half of it, is full; nothing was stored. Try again later."""
+
+    code = "queue_full"
+
+
+class ConflictingId(FleetError):
+    """The id is taken by a job with another body."""
+
+    code = "conflicting_id"
+
+
+class UnknownJob(FleetError):
+    """No such job: never submitted, another tenant's, or forgotten."""
+
+    code = "unknown_job"
+
+
+class StoreFull(FleetError):
+    """Redis is at its memory limit: it refuses new work and finishes what it has."""
+
+    code = "store_full"
+
+
+class StoreUnavailable(FleetError):
+    """Redis does not answer."""
+
+    code = "store_unavailable"
+
+
+class LibraryMissing(FleetError):
+    """The function library is not loaded; the scheduler loads it."""
+
+    code = "library_missing"
+
+
+class NotAllowed(FleetError):
+    """The Redis user lacks a right that the call needs; nothing was written."""
+
+    code = "not_allowed"
+
+
+class ProtocolViolation(FleetError):
+    """Redis answered something that this version does not understand."""
+
+    code = "protocol_violation"
+
+
+class WaitTimeout(FleetError):
+    """The wait ended before the job did; the job goes on."""
+
+    code = "wait_timeout"
+
+
+class SetupError(FleetError):
+    """Something that must be installed or configured on this machine is not."""
+
+    code = "setup_error"

@@ -1,0 +1,30 @@
+"""Frames on the wire: the same payload stands in the token log and on the token channel."""
+
+from protocol import wire
+from protocol.messages import Frame
+from protocol.states import State
+
+
+def decode(frame_id: bytes, payload: bytes) -> Frame:
+    """Read a log entry: its id `<attempt>-<seq>` and its payload, a JSON array of chunks or the seal."""
+    attempt, _, seq = frame_id.partition(b"-")
+    value = wire.loads(payload)
+    if isinstance(value, list):
+        return Frame(int(attempt), int(seq), chunks=tuple(value))
+    return Frame(int(attempt), int(seq), seal=State(value["seal"]))
+
+
+def decode_message(message: bytes) -> Frame:
+    """Read a pub/sub message: the id, a space, the payload."""
+    frame_id, _, payload = message.partition(b" ")
+    return decode(frame_id, payload)
+
+
+def parse_position(text: str) -> tuple[int, int]:
+    """Read a frame id that a follower kept.
+
+    Raises:
+        ValueError: it is not `<attempt>-<seq>`.
+    """
+    attempt, seq = text.split("-")
+    return int(attempt), int(seq)

@@ -1,0 +1,43 @@
+"""The Redis function library: one Lua file a function, and its Python signature beside it."""
+
+from protocol.functions.assign import Move, assign
+from protocol.functions.beat import Beat, beat
+from protocol.functions.cancel import cancel
+from protocol.functions.command import Command, command
+from protocol.functions.emit import STALE, emit
+from protocol.functions.finish import Finished, FinishReply, finish
+from protocol.functions.forget import forget, forget_notice
+from protocol.functions.leave import leave
+from protocol.functions.register import register
+from protocol.functions.requeue import Fault, requeue
+from protocol.functions.start import start
+from protocol.functions.submit import Submission, Submitted, submit
+from protocol.functions.tick import Ticked, TickTimes, tick
+
+__all__ = [
+    "STALE",
+    "Beat",
+    "Command",
+    "Fault",
+    "FinishReply",
+    "Finished",
+    "Move",
+    "Submission",
+    "Submitted",
+    "TickTimes",
+    "Ticked",
+    "assign",
+    "beat",
+    "cancel",
+    "command",
+    "emit",
+    "finish",
+    "forget",
+    "forget_notice",
+    "leave",
+    "register",
+    "requeue",
+    "start",
+    "submit",
+    "tick",
+]

@@ -1,0 +1,49 @@
+"""`assign`: moves jobs from their lanes to inboxes, under the leader's token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from protocol import keys
+from protocol.call import Arg, Call, fcall
+from protocol.handle import Shard
+from protocol.states import Priority
+
+JOBS_A_CALL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Take the job `ref` to `worker`, or, with no worker, park it in `due` for `park_ms`."""
+
+    ref: str
+    worker: str = ""
+    park_ms: int = 0
+
+
+Refusal = Literal["gone", "worker", "expired", "parked"]
+
+
+def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | Refusal] | None]:
+    """Move at most 100 jobs; yields for each its attempt number, or why it has none; None when another leads."""
+    workers = dict.fromkeys(move.worker for move in moves if move.worker)
+    names = [
+        keys.leader(shard),
+        keys.clock(shard),
+        keys.workers(shard),
+        keys.events(shard),
+        keys.deadlines(shard),
+        *(keys.lane(shard, priority) for priority in Priority),
+        keys.due(shard),
+        *(keys.inbox(shard, worker) for worker in workers),
+    ]
+    args: list[Arg] = [token]
+    for move in moves[:JOBS_A_CALL]:
+        args += (move.ref, move.worker, move.park_ms)
+    return fcall("assign", names, args, _parse)
+
+
+def _parse(reply: list[Any]) -> list[int | Refusal] | None:
+    if reply[0] != b"ok":
+        return None
+    return [int(item) if item.isdigit() else item.decode() for item in reply[1:]]

@@ -1,0 +1,19 @@
+-- KEYS job body result tokens deadlines clock events tenant due lane:high lane:medium lane:low
+-- ARGV ref
+-- → state before (terminal: nothing was done) | ''  when there is no such job
+local function cancel(KEYS, ARGV)
+  local P = prefix(KEYS)
+  local job = load_job(P, ARGV[1])
+  if not job then return '' end
+  if ENDED[job.state] then return job.state end
+  local refused = job.reply ~= '' and denied('XADD', done_key(P, job.reply), '*', 'j', '')
+  if not refused and HELD[job.state] then
+    refused = denied('XADD', inbox_key(P, job.worker), '*', 'k', '')
+      or denied('HSET', worker_key(P, job.worker), 'held', 0)
+  end
+  if refused then return refused end
+  end_early(job, 'cancelled', 'it was cancelled', now_ms())
+  return job.state
+end
+
+redis.register_function{ function_name = 'tf1_cancel', callback = cancel, flags = { 'allow-oom' } }

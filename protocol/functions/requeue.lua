@@ -1,0 +1,13 @@
+-- KEYS job body result tokens inbox worker workers deadlines clock tenant events lane:high lane:medium lane:low due dead
+-- ARGV ref attempt worker fault delay_ms     fault: none | try | strike
+-- → ok | dead | stale
+local function requeue(KEYS, ARGV)
+  local P, ref, attempt, worker, fault, delay = prefix(KEYS), unpack(ARGV, 1, 5)
+  local job = load_job(P, ref)
+  if not held_by(job, attempt, worker) then return { 'stale' } end
+  local refused = job.reply ~= '' and denied('XADD', done_key(P, job.reply), '*', 'j', '')
+  if refused then return refused end
+  return { give_back(job, fault, tonumber(delay), now_ms()) }
+end
+
+redis.register_function{ function_name = 'tf1_requeue', callback = requeue, flags = { 'allow-oom' } }

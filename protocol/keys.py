@@ -1,0 +1,92 @@
+"""Every key name in Redis, as a function. The same names are derived in `functions/_keys.lua`."""
+
+from protocol.handle import Handle, Shard
+from protocol.states import Priority
+
+MODELS = "tf:models"
+"""Hash, global: model or adapter → where it is served."""
+
+
+def prefix(shard: Shard) -> str:
+    """What all keys of a shard begin with; the braces keep them on one cluster slot."""
+    return f"tf:{{{shard}}}:"
+
+
+def clock(shard: Shard) -> str:
+    """Hash: attempt and sequence counters, fair time and count of each lane, limits, last tick."""
+    return f"{prefix(shard)}clock"
+
+
+def lane(shard: Shard, priority: Priority) -> str:
+    """Sorted set: queued jobs, score = fair virtual time."""
+    return f"{prefix(shard)}lane:{priority}"
+
+
+def events(shard: Shard) -> str:
+    """Stream: hints that wake the dispatcher."""
+    return f"{prefix(shard)}events"
+
+
+def due(shard: Shard) -> str:
+    """Sorted set: delayed jobs and retries, score = when they ripen (ms)."""
+    return f"{prefix(shard)}due"
+
+
+def deadlines(shard: Shard) -> str:
+    """Sorted set: living jobs, score = when they expire (ms)."""
+    return f"{prefix(shard)}deadlines"
+
+
+def workers(shard: Shard) -> str:
+    """Sorted set: worker id → end of its lease (ms); 0 while it is being reclaimed."""
+    return f"{prefix(shard)}workers"
+
+
+def leader(shard: Shard) -> str:
+    """String: the leading dispatcher's token."""
+    return f"{prefix(shard)}leader"
+
+
+def dead(shard: Shard) -> str:
+    """Stream: jobs that were given up."""
+    return f"{prefix(shard)}dead"
+
+
+def worker(shard: Shard, worker_id: str) -> str:
+    """Hash: a worker's label, state, slots, held count and last load report."""
+    return f"{prefix(shard)}worker:{worker_id}"
+
+
+def inbox(shard: Shard, worker_id: str) -> str:
+    """Stream: assignments, aborts and commands for one worker."""
+    return f"{prefix(shard)}inbox:{worker_id}"
+
+
+def tenant(shard: Shard, name: str) -> str:
+    """Hash: a tenant's fair tags and counts."""
+    return f"{prefix(shard)}tenant:{name}"
+
+
+def done(shard: Shard, name: str) -> str:
+    """Stream: jobs that ended, for the reply name that asked."""
+    return f"{prefix(shard)}done:{name}"
+
+
+def job(handle: Handle) -> str:
+    """Hash: a job's metadata."""
+    return f"{prefix(handle.shard)}job:{handle.ref}"
+
+
+def body(handle: Handle) -> str:
+    """String: the request body."""
+    return f"{prefix(handle.shard)}body:{handle.ref}"
+
+
+def result(handle: Handle) -> str:
+    """String: the outcome."""
+    return f"{prefix(handle.shard)}result:{handle.ref}"
+
+
+def tokens(handle: Handle) -> str:
+    """Stream: the token log. The pub/sub channel with the same frames has the same name."""
+    return f"{prefix(handle.shard)}tokens:{handle.ref}"

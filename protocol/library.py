@@ -1,0 +1,57 @@
+"""Loads the function library into Redis. Only the scheduler and operators do."""
+
+from functools import cache
+from importlib.resources import files
+
+from redis.asyncio import Redis
+
+from protocol.call import Call, run
+from protocol.errors import LibraryMissing
+
+NAME = "tokenfleet_1"
+_SHARED = ("_keys.lua", "_job.lua", "_moves.lua")
+
+
+@cache
+def source() -> str:
+    """The library as one Lua text: shared helpers first, then each function in a block of its own."""
+    folder = files("protocol.functions")
+    shared = [(folder / name).read_text() for name in _SHARED]
+    own = sorted(item.name for item in folder.iterdir() if item.name.endswith(".lua") and item.name not in _SHARED)
+    blocks = [f"do -- {name}\n{(folder / name).read_text()}\nend" for name in own]
+    return "\n".join([f"#!lua name={NAME}", *shared, *blocks])
+
+
+def _has_this(reply: list[object]) -> bool:
+    """Whether FUNCTION LIST WITHCODE shows exactly this source."""
+    return source().encode() in _flatten(reply)
+
+
+def _flatten(reply: object) -> list[bytes]:
+    if isinstance(reply, dict):
+        reply = [part for pair in reply.items() for part in pair]
+    if isinstance(reply, (list, tuple)):
+        return [leaf for part in reply for leaf in _flatten(part)]
+    return [reply] if isinstance(reply, bytes) else []
+
+
+async def is_loaded(redis: Redis) -> bool:
+    """Whether Redis holds exactly this library."""
+    return await run(redis, Call(("FUNCTION", "LIST", "LIBRARYNAME", NAME, "WITHCODE"), _has_this))
+
+
+async def load(redis: Redis) -> None:
+    """Load the library where it is missing or differs."""
+    if not await is_loaded(redis):
+        await run(redis, Call(("FUNCTION", "LOAD", "REPLACE", source()), bool))
+
+
+async def require(redis: Redis) -> None:
+    """Check that some version-1 library is there, for roles that may not load one.
+
+    Raises:
+        LibraryMissing: it is not; the hint says who loads it.
+    """
+    if not await run(redis, Call(("FUNCTION", "LIST", "LIBRARYNAME", NAME), bool)):
+        msg = "Redis has no function library"
+        raise LibraryMissing(msg, "Start `tokenfleet scheduler`: it loads it.")

@@ -1,0 +1,41 @@
+"""structlog set-up. Events are named by what happened; prompts and completions never stand in them."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+Format = Literal["auto", "json", "console"]
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure(level: str = "info", style: Format = "auto") -> None:
+    """Log to stderr: JSON lines, or coloured text in a terminal."""
+    pretty = style == "console" or (style == "auto" and sys.stderr.isatty())
+    renderer: structlog.typing.Processor
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
+        if pretty
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if pretty else "iso", utc=not pretty),
+            structlog.processors.StackInfoRenderer(),
+            # Locals in a traceback would hold prompts.
+            structlog.dev.set_exc_info if pretty else structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get_logger(role: str) -> structlog.typing.FilteringBoundLogger:
+    """A logger whose every line names the role."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(role=role)
+    return logger

@@ -1,0 +1,212 @@
+"""The messages, named by what they say. A new field is added here and where it is used: nowhere else."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocol.handle import Handle
+from protocol.states import Priority, State
+from protocol.wire import JsonObject
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Tokens = Annotated[int, Field(ge=0)]
+Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
+
+
+class Message(BaseModel):
+    """Base: immutable, and unknown fields are ignored so that neighbours may be newer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ModelRecord(Message):
+    """Where a model is served: a member of the `models` hash."""
+
+    pool: str
+    shards: Annotated[int, Field(ge=1)] = 1
+    context_tokens: Tokens = 0
+    """The longest prompt plus output that the engine takes; 0 when it does not tell."""
+
+
+class JobSpec(Message):
+    """What never changes in a job, stored as one field of its hash; the body stands apart."""
+
+    model: str
+    endpoint: Endpoint
+    stream: bool = False
+    prompt_tokens: Tokens = 0
+    """Estimated by the producer."""
+    output_tokens: Tokens = 256
+    """Expected output: the body's limit, else a guess."""
+    prefix: tuple[str, ...] = ()
+    """Chained hashes of the prompt's leading blocks, coarse; equal hashes mean a shared prefix."""
+    time_limit_s: float | None = None
+    """How long one attempt may run on an engine."""
+
+    @property
+    def cost_tokens(self) -> int:
+        """What fair queueing charges the tenant."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class LoadReport(Message):
+    """What a worker publishes about itself. Shares are in [0, 1], counts in tokens or requests."""
+
+    load_score: Share = 0.0
+    """0.4·memory + 0.3·min(running/capacity, 1) + 0.3·KV."""
+    memory: Share = 0.0
+    """Device memory used; without a device the engine's resident size over its limit."""
+    running: Tokens = 0
+    waiting: Tokens = 0
+    capacity: Tokens = 1
+    """How many requests the engine runs at once."""
+    pending_prefill_tokens: Tokens = 0
+    kv_used_tokens: Tokens = 0
+    kv_total_tokens: Tokens = 0
+    """0 when the engine does not tell."""
+    taken: int = 0
+    """The highest attempt number whose work is contained in these figures."""
+    device_utilisation: Share | None = None
+    device_temperature_c: float | None = None
+    device_power_w: float | None = None
+
+    @property
+    def kv(self) -> float:
+        """Share of the KV cache in use."""
+        return min(1.0, self.kv_used_tokens / self.kv_total_tokens) if self.kv_total_tokens else 0.0
+
+
+class WorkerRecord(Message):
+    """A worker as the dispatcher and `status` see it."""
+
+    id: str
+    label: str
+    state: Literal["ready", "starting", "unhealthy", "draining", "lost"]
+    slots: Tokens
+    """How many jobs it takes at most."""
+    held: Tokens
+    solo: bool = False
+    """True while it runs a job with two strikes, which runs alone."""
+    lease_ms: int = 0
+    """When its lease ends; 0 while it is being reclaimed."""
+    report_ms: int = 0
+    """When it published its report, in Redis's time."""
+    report: LoadReport = LoadReport()
+
+
+class JobRecord(Message):
+    """A job's hash: what `look at a job` shows. Times are ms of Redis's clock, 0 when not reached."""
+
+    state: State
+    priority: Priority
+    spec: JobSpec
+    member: str = ""
+    """Its entry in the lane, from the first time it was queued."""
+    attempt: int = 0
+    worker: str = ""
+    tries: int = 0
+    """Attempts that were given back."""
+    strikes: int = 0
+    """Attempts that ended with their engine or worker dead."""
+    error: str = ""
+    deadline_ms: int = 0
+    submitted_ms: int = 0
+    assigned_ms: int = 0
+    started_ms: int = 0
+    first_token_ms: int = 0
+    finished_ms: int = 0
+
+
+class ErrorInfo(Message):
+    """Why a job has no response: a stable code and a line for people, never with the prompt in it."""
+
+    code: str
+    message: str
+
+
+class Outcome(Message):
+    """How a job ended. A refusal by the engine (4xx) is a `body` with its status code; `error` means no answer."""
+
+    state: State
+    attempt: int = 0
+    status_code: int | None = None
+    body: JsonObject | None = None
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One entry of the token log: OpenAI chunk objects, or the seal."""
+
+    attempt: int
+    seq: int
+    chunks: tuple[JsonObject, ...] = ()
+    seal: State | None = None
+
+    @property
+    def id(self) -> str:
+        """`<attempt>-<seq>`: the entry's id in the log, and the SSE id."""
+        return f"{self.attempt}-{self.seq}"
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Orders frames over attempts."""
+        return self.attempt, self.seq
+
+    @property
+    def text(self) -> str:
+        """What the first choice says in this frame."""
+        return "".join(chunk_text(chunk) for chunk in self.chunks)
+
+
+def chunk_text(chunk: JsonObject) -> str:
+    """The text of choice 0 in a chat or completion chunk; empty when it has none."""
+    for choice in chunk.get("choices") or ():
+        if choice.get("index", 0) == 0:
+            delta = choice.get("delta")
+            return (delta.get("content") if delta is not None else choice.get("text")) or ""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEntry:
+    """What a worker finds in its inbox."""
+
+    entry_id: str
+    kind: Literal["assign", "abort", "command"]
+    ref: str = ""
+    attempt: int = 0
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What `start` hands to the worker: all that it needs to run the attempt."""
+
+    spec: JobSpec
+    body: bytes
+    priority: Priority
+    tries: int
+    strikes: int
+    deadline_left_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A queued job as the dispatcher sees it."""
+
+    spec: JobSpec
+    submitted_ms: int
+    deadline_ms: int
+    strikes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DoneNotice:
+    """An entry of a `done` stream."""
+
+    entry_id: str
+    handle: Handle
+    attempt: int
+    state: State

@@ -1,0 +1,202 @@
+"""Reads: what is looked up in Redis without changing it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocol import frames, keys
+from protocol.call import Call
+from protocol.handle import Handle, Shard
+from protocol.messages import (
+    DoneNotice,
+    Frame,
+    InboxEntry,
+    JobRecord,
+    JobSpec,
+    LoadReport,
+    ModelRecord,
+    Outcome,
+    WaitingJob,
+    WorkerRecord,
+)
+from protocol.states import Priority, State
+
+Fields = Mapping[bytes, bytes]
+Entries = Sequence[tuple[bytes, Fields]]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneEntry:
+    """A queued job's place: its member in the lane, its name in the shard, its fair virtual time."""
+
+    member: str
+    ref: str
+    score: float
+
+
+def store_time_ms() -> Call[int]:
+    """Redis's own time."""
+    return Call(("TIME",), lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+
+
+def models() -> Call[dict[str, ModelRecord]]:
+    """All models that were ever registered."""
+    return Call(("HGETALL", keys.MODELS), _models)
+
+
+def _models(reply: Fields) -> dict[str, ModelRecord]:
+    return {name.decode(): ModelRecord.model_validate_json(record) for name, record in reply.items()}
+
+
+def job_record(handle: Handle) -> Call[JobRecord | None]:
+    """A job's metadata; None when there is no such job."""
+    return Call(("HGETALL", keys.job(handle)), _job_record)
+
+
+_TIMES = ("submitted", "assigned", "started", "finished", "deadline")
+
+
+def _job_record(reply: Fields) -> JobRecord | None:
+    if not reply:
+        return None
+    text: dict[str, Any] = {name.decode(): value.decode() for name, value in reply.items()}
+    text |= {f"{name}_ms": text[name] for name in _TIMES if name in text}
+    text["first_token_ms"] = text.get("first", 0)
+    text["spec"] = JobSpec.model_validate_json(text["spec"])
+    return JobRecord.model_validate(text)
+
+
+def lane_place(handle: Handle, job: JobRecord) -> Call[int | None]:
+    """How many jobs stand before this one in its lane; None when it is not queued."""
+    return Call(("ZRANK", keys.lane(handle.shard, job.priority), job.member), lambda reply: reply)
+
+
+def outcome(handle: Handle) -> Call[Outcome | None]:
+    """How a job ended; None while it lives, or once it is forgotten."""
+    return Call(("GET", keys.result(handle)), lambda reply: Outcome.model_validate_json(reply) if reply else None)
+
+
+def log_after(handle: Handle, position: tuple[int, int], count: int = 1000) -> Call[list[Frame]]:
+    """At most `count` frames of the token log after `position` (attempt, sequence number)."""
+    after = f"({position[0]}-{position[1]}"
+    return Call(("XRANGE", keys.tokens(handle), after, "+", "COUNT", count), _log)
+
+
+def _log(reply: Entries) -> list[Frame]:
+    return [frames.decode(entry_id, fields[b"f"]) for entry_id, fields in reply]
+
+
+def lane_head(shard: Shard, priority: Priority, count: int) -> Call[list[LaneEntry]]:
+    """The first `count` jobs of a lane."""
+    return Call(("ZRANGE", keys.lane(shard, priority), 0, count - 1, "WITHSCORES"), _lane)
+
+
+def _lane(reply: Sequence[bytes]) -> list[LaneEntry]:
+    members = [member.decode() for member in reply[::2]]
+    return [
+        LaneEntry(member, member.split(":", 1)[1], float(score))
+        for member, score in zip(members, reply[1::2], strict=True)
+    ]
+
+
+def lane_depth(shard: Shard, priority: Priority) -> Call[int]:
+    """How many jobs a lane holds."""
+    return Call(("ZCARD", keys.lane(shard, priority)), int)
+
+
+def due_count(shard: Shard) -> Call[int]:
+    """How many jobs wait for their time."""
+    return Call(("ZCARD", keys.due(shard)), int)
+
+
+def dead_count(shard: Shard) -> Call[int]:
+    """How many jobs were set aside."""
+    return Call(("XLEN", keys.dead(shard)), int)
+
+
+def waiting_job(shard: Shard, ref: str) -> Call[WaitingJob | None]:
+    """What the dispatcher weighs of a queued job; None when it is gone."""
+    fields = ("spec", "submitted", "deadline", "strikes")
+    return Call(("HMGET", keys.job(Handle.of(shard, ref)), *fields), _waiting_job)
+
+
+def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
+    spec, submitted, deadline, strikes = reply
+    if spec is None:
+        return None
+    return WaitingJob(
+        JobSpec.model_validate_json(spec), int(submitted or 0), int(deadline or 0), int(strikes or 0)
+    )
+
+
+def leases(shard: Shard) -> Call[dict[str, int]]:
+    """Worker id → end of its lease in ms; 0 while it is being reclaimed."""
+    return Call(("ZRANGE", keys.workers(shard), 0, -1, "WITHSCORES"), _leases)
+
+
+def _leases(reply: Sequence[bytes]) -> dict[str, int]:
+    pairs = zip(reply[::2], reply[1::2], strict=True)
+    return {worker.decode(): int(float(lease)) for worker, lease in pairs}
+
+
+def worker_record(shard: Shard, worker_id: str, lease_ms: int = 0) -> Call[WorkerRecord | None]:
+    """A worker's state and last report; None when it is gone."""
+
+    def parse(reply: Fields) -> WorkerRecord | None:
+        text: dict[str, Any] = {name.decode(): value.decode() for name, value in reply.items()}
+        if "label" not in text:
+            return None
+        text |= {"id": worker_id, "lease_ms": lease_ms, "report_ms": text["at"]}
+        text["report"] = LoadReport.model_validate_json(text["report"])
+        return WorkerRecord.model_validate(text)
+
+    return Call(("HGETALL", keys.worker(shard, worker_id)), parse)
+
+
+def inbox_after(shard: Shard, worker_id: str, last: str, block_ms: int) -> Call[list[InboxEntry]]:
+    """Entries of an inbox after the entry `last` ("0" for all); waits at most `block_ms` for one."""
+    return Call(("XREAD", "COUNT", 256, "BLOCK", block_ms, "STREAMS", keys.inbox(shard, worker_id), last), _inbox)
+
+
+def _inbox(reply: Sequence[tuple[bytes, Entries]] | None) -> list[InboxEntry]:
+    return [_inbox_entry(entry_id, fields) for _, entries in reply or () for entry_id, fields in entries]
+
+
+def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
+    kind = fields[b"k"]
+    if kind == b"command":
+        return InboxEntry(entry_id.decode(), "command", command=fields[b"c"].decode())
+    where = fields[b"j"].decode(), int(fields[b"a"])
+    return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", *where)
+
+
+def events_after(shard: Shard, last: str, block_ms: int) -> Call[tuple[str, list[tuple[str, str]]]]:
+    """The newest event id, and (kind, about) of the events after `last` ("$" for new ones only)."""
+
+    def parse(reply: Sequence[tuple[bytes, Entries]] | None) -> tuple[str, list[tuple[str, str]]]:
+        entries = [entry for _, part in reply or () for entry in part]
+        seen = entries[-1][0].decode() if entries else last
+        return seen, [(fields[b"k"].decode(), fields[b"v"].decode()) for _, fields in entries]
+
+    return Call(("XREAD", "COUNT", 1000, "BLOCK", block_ms, "STREAMS", keys.events(shard), last), parse)
+
+
+def done_after(
+    shards: Sequence[Shard], reply_to: str, last: Sequence[str], block_ms: int
+) -> Call[list[DoneNotice]]:
+    """Notices for `reply_to` in each shard, after the entry `last` of each; waits at most `block_ms` for one."""
+    by_key = {keys.done(shard, reply_to).encode(): shard for shard in shards}
+
+    def parse(reply: Sequence[tuple[bytes, Entries]] | None) -> list[DoneNotice]:
+        return [
+            DoneNotice(
+                entry_id.decode(),
+                Handle.of(by_key[key], fields[b"j"].decode()),
+                int(fields[b"a"]),
+                State(fields[b"s"].decode()),
+            )
+            for key, entries in reply or ()
+            for entry_id, fields in entries
+        ]
+
+    return Call(("XREAD", "COUNT", 500, "BLOCK", block_ms, "STREAMS", *by_key, *last), parse)

@@ -1,0 +1,80 @@
+"""Connections to Redis: with time limits, and with no secrets in what is shown."""
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
+
+from redis import Redis as SyncRedis
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from protocol.call import Call, run
+from protocol.errors import SetupError, StoreUnavailable
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
+"""Longer than any blocking read of ours."""
+BLOCK_MS = 1_000
+"""How long blocking reads wait: short enough to notice a stop."""
+CONNECTIONS = 64
+
+
+def connect(url: str) -> Redis:
+    """An asyncio client; it connects at the first call.
+
+    Raises:
+        SetupError: the URL is malformed.
+    """
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS,
+            timeout=ANSWER_TIMEOUT_S,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=ANSWER_TIMEOUT_S,
+        )
+    except ValueError as error:
+        raise _bad_url(error) from None
+    return Redis.from_pool(pool)
+
+
+def connect_sync(url: str) -> SyncRedis:
+    """A blocking client, for threads; raises as `connect` does."""
+    try:
+        return SyncRedis.from_url(
+            url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
+        )
+    except ValueError as error:
+        raise _bad_url(error) from None
+
+
+def _bad_url(error: ValueError) -> SetupError:
+    return SetupError(f"malformed Redis URL: {error}", "Use redis://HOST:PORT/DB, rediss://… or unix://….")
+
+
+def redacted(url: str) -> str:
+    """The URL without user and password, fit for logs."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+async def wait_until_up(redis: Redis, patience_s: float, on_wait: Callable[[], None]) -> None:
+    """Wait until Redis answers; `on_wait` is called once, when it does not answer at first.
+
+    Raises:
+        StoreUnavailable: it did not answer within `patience_s` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + patience_s
+    told = False
+    while True:
+        try:
+            await run(redis, Call(("PING",), bool))
+        except StoreUnavailable:
+            if loop.time() >= give_up:
+                raise
+            if not told:
+                on_wait()
+            told = True
+            await asyncio.sleep(0.2)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""Hop 2: read what waits and who has room, decide, apply."""

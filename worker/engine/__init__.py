@@ -1,0 +1,1 @@
+"""Engines behind one small protocol: see `base.Engine`."""

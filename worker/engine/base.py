@@ -1,0 +1,111 @@
+"""What a worker asks of an engine, and how an engine fails."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from protocol.messages import Endpoint
+from protocol.states import Priority
+from protocol.wire import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One attempt of a job, for an engine."""
+
+    request_id: str
+    """Unique for each attempt: engines refuse or confuse a repeated id."""
+    endpoint: Endpoint
+    body: JsonObject
+    priority: Priority
+    prompt_tokens: int
+    """Estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What an engine can hold; 0 where it does not tell."""
+
+    slots: int
+    context_tokens: int = 0
+    kv_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What an engine does at the moment; tokens, requests, and a share for the memory."""
+
+    running: int = 0
+    waiting: int = 0
+    pending_prefill_tokens: int = 0
+    kv_used_tokens: int = 0
+    resident_bytes: int = 0
+    """Resident memory of the engine's processes; stands for device memory where there is no device."""
+
+
+class EngineError(Exception):
+    """Base of all ways in which an attempt can fail on an engine. The text never holds the prompt."""
+
+
+class EngineRefused(EngineError):
+    """The engine answered 4xx: the request is at fault, another attempt would be refused too."""
+
+    def __init__(self, status_code: int, body: JsonObject) -> None:
+        """Keep the engine's own answer for the user."""
+        super().__init__(f"engine answered {status_code}")
+        self.status_code = status_code
+        self.body = body
+
+
+class EngineBusy(EngineError):
+    """The engine answered 429 or 503: try again later, nobody is at fault."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        """Say how long to wait."""
+        super().__init__(f"engine is busy, retry after {retry_after_s:g} s")
+        self.retry_after_s = retry_after_s
+
+
+class EngineFault(EngineError):
+    """The engine answered 5xx, garbage, or a stream that broke off: worth a bounded number of retries."""
+
+
+class EngineDead(EngineError):
+    """The engine's process died under the request: a strike for the job."""
+
+
+class Engine(Protocol):
+    """One engine. Not shared between workers; all calls come from one event loop."""
+
+    async def start(self) -> Capacity:
+        """Bring the engine up (again after a death) and return what it can hold.
+
+        Raises:
+            EngineDead: it did not come up.
+            SetupError: something must be installed or configured first.
+        """
+        ...
+
+    def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
+        """Run one request.
+
+        Chat and completions yield OpenAI chunk objects as they come, whatever the body's `stream` says; the last one
+        carries `usage`. Embeddings yield the full response object alone. Closing the generator aborts the request and
+        frees its slot.
+
+        Raises:
+            EngineError: one of its subclasses.
+        """
+        ...
+
+    async def load(self) -> EngineLoad:
+        """What it does at the moment. Never raises for an engine that is down: answers zeros."""
+        ...
+
+    async def wait_dead(self) -> str:
+        """Return the reason once the running engine is down."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what `start` started; idempotent."""
+        ...
