@@ -124,9 +124,7 @@ def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
     spec, submitted, deadline, strikes = reply
     if spec is None:
         return None
-    return WaitingJob(
-        JobSpec.model_validate_json(spec), int(submitted or 0), int(deadline or 0), int(strikes or 0)
-    )
+    return WaitingJob(JobSpec.model_validate_json(spec), int(submitted or 0), int(deadline or 0), int(strikes or 0))
 
 
 def leases(shard: Shard) -> Call[dict[str, int]]:
@@ -181,9 +179,7 @@ def events_after(shard: Shard, last: str, block_ms: int) -> Call[tuple[str, list
     return Call(("XREAD", "COUNT", 1000, "BLOCK", block_ms, "STREAMS", keys.events(shard), last), parse)
 
 
-def done_after(
-    shards: Sequence[Shard], reply_to: str, last: Sequence[str], block_ms: int
-) -> Call[list[DoneNotice]]:
+def done_after(shards: Sequence[Shard], reply_to: str, last: Sequence[str], block_ms: int) -> Call[list[DoneNotice]]:
     """Notices for `reply_to` in each shard, after the entry `last` of each; waits at most `block_ms` for one."""
     by_key = {keys.done(shard, reply_to).encode(): shard for shard in shards}
 

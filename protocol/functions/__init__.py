@@ -13,6 +13,7 @@ from protocol.functions.requeue import Fault, requeue
 from protocol.functions.start import start
 from protocol.functions.submit import Submission, Submitted, submit
 from protocol.functions.tick import Ticked, TickTimes, tick
+from protocol.functions.wake import wake
 
 __all__ = [
     "STALE",
@@ -40,4 +41,5 @@ __all__ = [
     "start",
     "submit",
     "tick",
+    "wake",
 ]

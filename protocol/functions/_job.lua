@@ -1,9 +1,8 @@
--- A job as a table, time and numbers.
+-- A job as a table, time and numbers. Numbers that are only passed on stay strings: formatting costs more than reading.
 
 local LOG_AFTER_SEAL_MS = 300000   -- then the result serves as one frame
 local DEAD_KEEP_MS = 604800000     -- a job set aside can be replayed for a week
 local TENANT_IDLE_S = 3600         -- an idle tenant's fair tags
-local EVENTS_KEPT = 1000           -- hints: losing one costs latency only
 local STRIKES_OUT = 3
 
 local function now_ms()
@@ -11,25 +10,22 @@ local function now_ms()
   return math.floor(tonumber(t[1]) * 1000 + tonumber(t[2]) / 1000)
 end
 
-local function int(n) return string.format('%.0f', n) end
+local function int(n) return string.format('%d', n) end
 local function exact(n) return string.format('%.17g', n) end
+local function number(text) return tonumber(text or 0) or 0 end
+local function tenant_of(ref) return string.match(ref, '^([^:]+):') end
 
-local FIELDS = {
-  'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'cost', 'frames', 'log', 'reply', 'keep',
-  'strikes', 'tries', 'hold', 'deadline', 'digest', 'nonces', 'submitted',
-}
-local NUMBERS = { attempt = 1, score = 1, cost = 1, frames = 1, keep = 1, strikes = 1, tries = 1, deadline = 1 }
-
+-- nil also when something that is no job stands under the key: what was written by hand must not block a lane.
 local function load_job(P, ref)
-  local values = redis.call('HMGET', job_key(P, ref), unpack(FIELDS))
-  if not values[1] then return nil end
-  local job = { P = P, ref = ref, key = job_key(P, ref), tenant = string.match(ref, '^([^:]+):') }
-  for i, name in ipairs(FIELDS) do
-    local value = values[i] or ''
-    if NUMBERS[name] then value = tonumber(value) or 0 end
-    job[name] = value
-  end
-  return job
+  local key = job_key(P, ref)
+  local v = redis.pcall('HMGET', key, 'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'frames',
+    'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started')
+  if v.err or not (v[1] and v[2] and v[11] and v[14]) then return nil end
+  return {
+    P = P, ref = ref, key = key, state = v[1], priority = v[2], attempt = v[3] or '0', worker = v[4] or '', entry = v[5],
+    member = v[6], score = v[7], frames = number(v[8]), log = v[9], reply = v[10] or '', keep = v[11],
+    strikes = number(v[12]), tries = number(v[13]), deadline = number(v[14]), started = v[15],
+  }
 end
 
 local ENDED = { completed = true, failed = true, cancelled = true, expired = true }
@@ -43,12 +39,14 @@ end
 
 -- Fencing: state, attempt and worker id are compared before anything is written.
 local function held_by(job, attempt, worker)
-  return job and HELD[job.state] and job.attempt == tonumber(attempt) and job.worker == worker
-    and leased(job.P, worker)
+  return job and HELD[job.state] and job.attempt == attempt and job.worker == worker and leased(job.P, worker)
 end
 
+-- A hint for the dispatcher. One is enough: `wake` clears it before the lanes are read.
 local function announce(P, kind, about)
-  redis.call('XADD', events_key(P), 'MAXLEN', '~', EVENTS_KEPT, '*', 'k', kind, 'v', about)
+  if redis.call('XLEN', events_key(P)) == 0 then
+    redis.call('XADD', events_key(P), '*', 'k', kind, 'v', about)
+  end
 end
 
 -- Keys that the caller could not name are checked before the first write: a denial never leaves half a move.
@@ -56,4 +54,8 @@ local function denied(command, ...)
   if redis.acl_check_cmd and not redis.acl_check_cmd(command, ...) then
     return redis.error_reply('NOPERM no permission for a key of this move')
   end
+end
+
+local function denied_notice(job)
+  return job.reply ~= '' and denied('XADD', done_key(job.P, job.reply), '*', 'j', '')
 end

@@ -1,48 +1,53 @@
 -- The helpers that all moves share: place, unplace, give back, finalise.
 
 -- Limits count lane plus `due`, for the shard and for the tenant.
-local function count_waiting(job, delta)
-  local field, tenant = 'q:' .. job.priority, tenant_key(job.P, job.tenant)
-  redis.call('HINCRBY', clock_key(job.P), field, delta)
-  local left = redis.call('HINCRBY', tenant, field, delta)
-  if delta > 0 and left == 1 then
-    redis.call('PERSIST', tenant)
+local function count_waiting(P, priority, tenant, delta)
+  local key, field = tenant_key(P, tenant), 'q:' .. priority
+  redis.call('HINCRBY', clock_key(P), field, delta)
+  local left = redis.call('HINCRBY', key, field, delta)
+  if delta > 0 then
+    if left == delta then redis.call('PERSIST', key) end
   elseif left == 0 then
-    for _, n in ipairs(redis.call('HMGET', tenant, 'q:high', 'q:medium', 'q:low')) do
-      if (tonumber(n or 0) or 0) > 0 then return end
+    for _, n in ipairs(redis.call('HMGET', key, 'q:high', 'q:medium', 'q:low')) do
+      if number(n) > 0 then return end
     end
-    redis.call('EXPIRE', tenant, TENANT_IDLE_S)
+    redis.call('EXPIRE', key, TENANT_IDLE_S)
   end
 end
 
 -- Start-time fair queueing: a job starts at max(the lane's time, its tenant's tag); the tag advances by cost / weight.
-local function fair_start(job)
-  local lane = redis.call('HMGET', clock_key(job.P), 'vt:' .. job.priority, 'weight:' .. job.tenant)
-  local tenant, field = tenant_key(job.P, job.tenant), 'tag:' .. job.priority
-  local start = math.max(tonumber(lane[1] or 0) or 0, tonumber(redis.call('HGET', tenant, field) or 0) or 0)
-  redis.call('HSET', tenant, field, exact(start + job.cost / (tonumber(lane[2] or 1) or 1)))
-  return start
+-- Members begin with a zero-padded sequence number, so that equal scores keep the order of arrival.
+-- `lane` holds the clock's vt, weight and seq, `tag` the tenant's; answers the fields to write back.
+local function fair_place(ref, cost, lane, tag)
+  local start, seq = math.max(number(lane.vt), number(tag)), number(lane.seq) + 1
+  return {
+    score = exact(start), tag = exact(start + number(cost) / (tonumber(lane.weight or 1) or 1)),
+    seq = int(seq), member = string.format('%016d', seq) .. ':' .. ref,
+  }
 end
 
--- Members begin with a zero-padded sequence number, so that equal scores keep the order of arrival.
-local function place_anew(job)
-  job.score = fair_start(job)
-  local seq = redis.call('HINCRBY', clock_key(job.P), 'seq', 1)
-  job.member = string.format('%016.0f', seq) .. ':' .. job.ref
-  redis.call('ZADD', lane_key(job.P, job.priority), exact(job.score), job.member)
-  redis.call('HSET', job.key, 'state', 'queued', 'member', job.member, 'score', exact(job.score), 'hold', '')
-  announce(job.P, 'submitted', job.priority)
+local function place_anew(job, cost)
+  local P, tenant, p = job.P, tenant_of(job.ref), job.priority
+  local c = redis.call('HMGET', clock_key(P), 'vt:' .. p, 'weight:' .. tenant, 'seq')
+  local tag = redis.call('HGET', tenant_key(P, tenant), 'tag:' .. p)
+  local place = fair_place(job.ref, cost, { vt = c[1], weight = c[2], seq = c[3] }, tag)
+  redis.call('HSET', clock_key(P), 'seq', place.seq)
+  redis.call('HSET', tenant_key(P, tenant), 'tag:' .. p, place.tag)
+  redis.call('HSET', job.key, 'state', 'queued', 'member', place.member, 'score', place.score)
+  redis.call('ZADD', lane_key(P, p), place.score, place.member)
+  announce(P, 'submitted', p)
 end
 
 local function place_back(job)
-  redis.call('ZADD', lane_key(job.P, job.priority), exact(job.score), job.member)
+  redis.call('ZADD', lane_key(job.P, job.priority), job.score, job.member)
   redis.call('HSET', job.key, 'state', 'queued', 'hold', '')
   announce(job.P, 'submitted', job.priority)
 end
 
-local function place_in_due(job, at, hold)
+-- `hold`: the job keeps its place in the lane for when it comes back.
+local function place_in_due(job, at)
   redis.call('ZADD', due_key(job.P), int(at), job.ref)
-  redis.call('HSET', job.key, 'state', 'delayed', 'hold', hold)
+  redis.call('HSET', job.key, 'state', 'delayed', 'hold', 1)
 end
 
 local function release(job)
@@ -54,64 +59,67 @@ end
 
 -- Takes the job out of the one place where it is.
 local function unplace(job)
+  if HELD[job.state] then return release(job) end
   if job.state == 'queued' then
     redis.call('ZREM', lane_key(job.P, job.priority), job.member)
-    count_waiting(job, -1)
-  elseif job.state == 'delayed' then
-    redis.call('ZREM', due_key(job.P), job.ref)
-    count_waiting(job, -1)
   else
-    release(job)
+    redis.call('ZREM', due_key(job.P), job.ref)
   end
+  count_waiting(job.P, job.priority, tenant_of(job.ref), -1)
 end
 
--- Ends a job: stores the outcome, seals the log, publishes the seal, notifies, empties the other keys.
-local function finalise(job, state, outcome, code, now)
-  local P, seal = job.P, '{"seal":"' .. state .. '"}'
-  local id = int(job.attempt) .. '-' .. int(job.frames + 1)
-  redis.call('PUBLISH', tokens_key(P, job.ref), id .. ' ' .. seal)  -- first: a channel that is denied stops the move whole
+-- Ends a job: publishes the seal, stores the outcome, seals the log, notifies, empties the other keys. Publishing comes
+-- first, since a channel that is denied must stop the move before its first write.
+-- `first` is the time of the first token, '' when the log has it or there was none.
+local function finalise(job, state, outcome, code, now, first)
+  local P, tokens, seal = job.P, tokens_key(job.P, job.ref), '{"seal":"' .. state .. '"}'
+  local id = job.attempt .. '-' .. int(job.frames + 1)
+  redis.call('PUBLISH', tokens, id .. ' ' .. seal)
   unplace(job)
   redis.call('ZREM', deadlines_key(P), job.ref)
-  redis.call('SET', result_key(P, job.ref), outcome, 'PX', int(job.keep))
-  redis.call('HSET', job.key, 'state', state, 'error', code, 'finished', int(now))
-  redis.call('PEXPIRE', job.key, int(job.keep))
+  redis.call('SET', result_key(P, job.ref), outcome, 'PX', job.keep)
+  local fields = { 'state', state, 'finished', int(now) }
+  if code ~= '' then fields[5], fields[6] = 'error', code end
+  if first ~= '' then fields[#fields + 1], fields[#fields + 2] = 'first', first end
+  redis.call('HSET', job.key, unpack(fields))
+  redis.call('PEXPIRE', job.key, job.keep)
   redis.call('DEL', body_key(P, job.ref))
-  if job.log ~= '' then
-    redis.call('XADD', tokens_key(P, job.ref), id, 'f', seal)
-    redis.call('PEXPIRE', tokens_key(P, job.ref), LOG_AFTER_SEAL_MS)
+  if job.log then
+    redis.call('XADD', tokens, id, 'f', seal)
+    redis.call('PEXPIRE', tokens, LOG_AFTER_SEAL_MS)
   end
   if job.reply ~= '' then
-    redis.call('XADD', done_key(P, job.reply), '*', 'j', job.ref, 'a', int(job.attempt), 's', state)
-    redis.call('PEXPIRE', done_key(P, job.reply), int(job.keep))
+    redis.call('XADD', done_key(P, job.reply), '*', 'j', job.ref, 'a', job.attempt, 's', state)
+    redis.call('PEXPIRE', done_key(P, job.reply), job.keep)
   end
   announce(P, 'finished', job.worker)
 end
 
 -- An outcome that no engine gave, as in protocol/messages.py.
 local function failure(job, state, code, message)
-  return '{"state":"' .. state .. '","attempt":' .. int(job.attempt)
+  return '{"state":"' .. state .. '","attempt":' .. job.attempt
     .. ',"error":{"code":"' .. code .. '","message":"' .. message .. '"}}'
 end
 
 -- Ends a held job over its worker's head; the worker is told, and need not answer.
 local function end_early(job, state, message, now)
   local held = HELD[job.state]
-  finalise(job, state, failure(job, state, state, message), state, now)
+  finalise(job, state, failure(job, state, state, message), state, now, '')
   if held then
-    redis.call('XADD', inbox_key(job.P, job.worker), '*', 'k', 'abort', 'j', job.ref, 'a', int(job.attempt))
+    redis.call('XADD', inbox_key(job.P, job.worker), '*', 'k', 'abort', 'j', job.ref, 'a', job.attempt)
   end
 end
 
 -- A job struck out is set aside with its body, so that it can be replayed; all its keys end at one age.
 local function set_aside(job, now)
   local body = redis.call('GET', body_key(job.P, job.ref))
-  job.keep = DEAD_KEEP_MS
   local outcome = failure(job, 'failed', 'struck_out', 'its engine or worker died three times while it ran')
-  finalise(job, 'failed', outcome, 'struck_out', now)
+  job.keep = DEAD_KEEP_MS
+  finalise(job, 'failed', outcome, 'struck_out', now, '')
   redis.call('SET', body_key(job.P, job.ref), body or '', 'PX', DEAD_KEEP_MS)
-  if job.log ~= '' then redis.call('PEXPIRE', tokens_key(job.P, job.ref), DEAD_KEEP_MS) end
+  if job.log then redis.call('PEXPIRE', tokens_key(job.P, job.ref), DEAD_KEEP_MS) end
   redis.call('HSET', job.key, 'dead', 1)
-  redis.call('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref, 'a', int(job.attempt))
+  redis.call('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref, 'a', job.attempt)
 end
 
 -- Takes a held job from its worker and puts it back with its place in the lane, or aside.
@@ -127,8 +135,8 @@ local function give_back(job, fault, delay, now)
   if struck then job.strikes = job.strikes + 1 end
   if fault == 'try' then job.tries = job.tries + 1 end
   redis.call('HSET', job.key, 'strikes', job.strikes, 'tries', job.tries, 'worker', '')
-  count_waiting(job, 1)
-  if delay > 0 then place_in_due(job, now + delay, 1) else place_back(job) end
+  count_waiting(job.P, job.priority, tenant_of(job.ref), 1)
+  if delay > 0 then place_in_due(job, now + delay) else place_back(job) end
   return 'ok'
 end
 

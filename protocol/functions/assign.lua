@@ -1,79 +1,95 @@
 -- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due [inbox …]
--- ARGV token (ref worker delay_ms)…   worker '' parks the job in `due` for delay_ms, with its score
+-- ARGV token (member worker delay_ms)…   worker '' parks the job in `due` for delay_ms, with its score
 -- → ok (attempt | gone | worker | expired | parked)… | not_leader
-local function has_room(P, worker, strikes, now, seen)
-  local w = seen[worker]
-  if not w then
-    local lease = redis.call('ZSCORE', workers_key(P), worker)
-    local f = redis.call('HMGET', worker_key(P, worker), 'state', 'slots', 'held', 'solo')
-    w = {
-      ready = lease and tonumber(lease) > now and f[1] == 'ready',
-      slots = tonumber(f[2] or 0) or 0, held = tonumber(f[3] or 0) or 0, solo = f[4] == '1',
-    }
-    seen[worker] = w
-  end
-  if not w.ready or w.solo or w.held >= w.slots then return false end
-  if strikes == STRIKES_OUT - 1 then
-    if w.held > 0 then return false end
-    w.solo = true
-    redis.call('HSET', worker_key(P, worker), 'solo', 1)
-  end
-  w.held = w.held + 1
-  return true
+-- Counters are written once a call, not once a job.
+local function look_at(P, worker, now)
+  local lease = redis.call('ZSCORE', workers_key(P), worker)
+  local f = redis.call('HMGET', worker_key(P, worker), 'state', 'slots', 'held', 'solo')
+  return {
+    ready = lease and tonumber(lease) > now and f[1] == 'ready',
+    slots = number(f[2]), held = number(f[3]), solo = f[4] == '1', taken = 0,
+  }
 end
 
-local function move_to_inbox(job, worker, now)
+local function has_room(worker, strikes)
+  if not worker.ready or worker.solo or worker.held >= worker.slots then return false end
+  return strikes < STRIKES_OUT - 1 or worker.held == 0
+end
+
+local function move_to_inbox(job, name, attempt, now)
   redis.call('ZREM', lane_key(job.P, job.priority), job.member)
-  count_waiting(job, -1)
-  local attempt = int(redis.call('HINCRBY', clock_key(job.P), 'attempt', 1))
-  local entry = redis.call('XADD', inbox_key(job.P, worker), '*', 'k', 'assign', 'j', job.ref, 'a', attempt)
-  redis.call('HINCRBY', worker_key(job.P, worker), 'held', 1)
-  redis.call('HSET', job.key, 'state', 'assigned', 'attempt', attempt, 'worker', worker, 'entry', entry,
-    'frames', 0, 'assigned', int(now), 'started', 0)
-  return attempt
-end
-
-local function assign_one(P, ref, worker, delay, now, seen, taken)
-  local job = load_job(P, ref)
-  if not job or job.state ~= 'queued' then return 'gone' end
-  if job.deadline <= now then
-    end_early(job, 'expired', 'its deadline passed while it waited', now)
-    return 'expired'
-  end
-  if worker == '' then
-    redis.call('ZREM', lane_key(P, job.priority), job.member)
-    place_in_due(job, now + delay, 1)
-    return 'parked'
-  end
-  if not has_room(P, worker, job.strikes, now, seen) then return 'worker' end
-  taken[job.priority] = math.max(taken[job.priority] or 0, job.score)
-  return move_to_inbox(job, worker, now)
+  local entry = redis.call('XADD', inbox_key(job.P, name), '*', 'k', 'assign', 'j', job.ref, 'a', attempt)
+  redis.call('HSET', job.key, 'state', 'assigned', 'attempt', attempt, 'worker', name, 'entry', entry, 'frames', 0,
+    'assigned', int(now))
 end
 
 -- The lane's time follows what was taken, but never passes the head that is left: a newcomer must not stand behind
 -- jobs that the policy passed over.
-local function advance(P, taken)
-  for _, priority in ipairs({ 'high', 'medium', 'low' }) do
-    local score = taken[priority]
-    if score then
-      local head = redis.call('ZRANGE', lane_key(P, priority), 0, 0, 'WITHSCORES')
-      if head[2] then score = math.min(score, tonumber(head[2])) end
-      local field = 'vt:' .. priority
-      if score > (tonumber(redis.call('HGET', clock_key(P), field) or 0) or 0) then
-        redis.call('HSET', clock_key(P), field, exact(score))
-      end
-    end
+local function advance(P, priority, score)
+  local head = redis.call('ZRANGE', lane_key(P, priority), 0, 0, 'WITHSCORES')
+  if head[2] then score = math.min(score, tonumber(head[2])) end
+  local field = 'vt:' .. priority
+  if score > number(redis.call('HGET', clock_key(P), field)) then redis.call('HSET', clock_key(P), field, exact(score)) end
+end
+
+local function write_counters(P, workers, waiting, scores)
+  for name, worker in pairs(workers) do
+    if worker.taken > 0 then redis.call('HINCRBY', worker_key(P, name), 'held', worker.taken) end
+    if worker.now_solo then redis.call('HSET', worker_key(P, name), 'solo', 1) end
   end
+  for priority, tenants in pairs(waiting) do
+    for tenant, n in pairs(tenants) do count_waiting(P, priority, tenant, -n) end
+  end
+  for priority, score in pairs(scores) do advance(P, priority, score) end
+end
+
+local function take(job, name, worker, attempt, round)
+  move_to_inbox(job, name, attempt, round.now)
+  worker.held, worker.taken = worker.held + 1, worker.taken + 1
+  if job.strikes == STRIKES_OUT - 1 then worker.solo, worker.now_solo = true, true end
+  local tenant, tenants = tenant_of(job.ref), round.waiting[job.priority] or {}
+  tenants[tenant] = (tenants[tenant] or 0) + 1
+  round.waiting[job.priority] = tenants
+  round.scores[job.priority] = math.max(round.scores[job.priority] or 0, number(job.score))
+end
+
+-- An entry without its job was not written by us: it would stand at the head of its lane for ever.
+local function drop_orphan(P, member)
+  for _, priority in ipairs({ 'high', 'medium', 'low' }) do redis.call('ZREM', lane_key(P, priority), member) end
+  return 'gone'
+end
+
+local function assign_one(P, member, name, delay, attempt, round)
+  local ref = string.match(member, '^%d+:(.+)$')
+  local job = ref and load_job(P, ref)
+  if not job or job.state ~= 'queued' or job.member ~= member then return drop_orphan(P, member) end
+  if job.deadline <= round.now then
+    end_early(job, 'expired', 'its deadline passed while it waited', round.now)
+    return 'expired'
+  end
+  if name == '' then
+    redis.call('ZREM', lane_key(P, job.priority), member)
+    place_in_due(job, round.now + delay)
+    return 'parked'
+  end
+  local worker = round.workers[name] or look_at(P, name, round.now)
+  round.workers[name] = worker
+  if not has_room(worker, job.strikes) then return 'worker' end
+  take(job, name, worker, attempt, round)
+  return attempt
 end
 
 local function assign(KEYS, ARGV)
   local P = prefix(KEYS)
-  if redis.call('GET', leader_key(P)) ~= ARGV[1] then return { 'not_leader' } end
-  local now, seen, taken, reply = now_ms(), {}, {}, { 'ok' }
-  for i = 2, math.min(#ARGV, 301), 3 do
-    reply[#reply + 1] = assign_one(P, ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), now, seen, taken)
+  if redis.call('GET', KEYS[1]) ~= ARGV[1] then return { 'not_leader' } end
+  local jobs, reply = math.min((#ARGV - 1) / 3, 100), { 'ok' }
+  local round = { now = now_ms(), workers = {}, waiting = {}, scores = {} }
+  local last = redis.call('HINCRBY', KEYS[2], 'attempt', jobs) - jobs
+  for i = 0, jobs - 1 do
+    local member, worker, delay = ARGV[3 * i + 2], ARGV[3 * i + 3], tonumber(ARGV[3 * i + 4])
+    reply[i + 2] = assign_one(P, member, worker, delay, int(last + i + 1), round)
   end
-  advance(P, taken)
+  write_counters(P, round.workers, round.waiting, round.scores)
   return reply
 end
 

@@ -14,9 +14,9 @@ JOBS_A_CALL = 100
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take the job `ref` to `worker`, or, with no worker, park it in `due` for `park_ms`."""
+    """Take the lane's entry `member` to `worker`, or, with no worker, park its job in `due` for `park_ms`."""
 
-    ref: str
+    member: str
     worker: str = ""
     park_ms: int = 0
 
@@ -39,7 +39,7 @@ def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | R
     ]
     args: list[Arg] = [token]
     for move in moves[:JOBS_A_CALL]:
-        args += (move.ref, move.worker, move.park_ms)
+        args += (move.member, move.worker, move.park_ms)
     return fcall("assign", names, args, _parse)
 
 

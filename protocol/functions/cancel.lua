@@ -6,7 +6,7 @@ local function cancel(KEYS, ARGV)
   local job = load_job(P, ARGV[1])
   if not job then return '' end
   if ENDED[job.state] then return job.state end
-  local refused = job.reply ~= '' and denied('XADD', done_key(P, job.reply), '*', 'j', '')
+  local refused = denied_notice(job)
   if not refused and HELD[job.state] then
     refused = denied('XADD', inbox_key(P, job.worker), '*', 'k', '')
       or denied('HSET', worker_key(P, job.worker), 'held', 0)

@@ -3,15 +3,13 @@
 -- → ok spec body priority tries strikes deadline_left_ms | stale
 -- Marks the attempt as started before an engine sees the body: only such an attempt can earn a strike.
 local function start(KEYS, ARGV)
-  local P = prefix(KEYS)
-  local job = load_job(P, ARGV[1])
-  if not held_by(job, ARGV[2], ARGV[3]) then return { 'stale' } end
-  local now = now_ms()
-  if job.state == 'assigned' then
-    redis.call('HSET', job.key, 'state', 'running', 'started', int(now))
-  end
-  local spec, body = redis.call('HGET', job.key, 'spec'), redis.call('GET', body_key(P, job.ref))
-  return { 'ok', spec or '', body or '', job.priority, job.tries, job.strikes, int(job.deadline - now) }
+  local P, job, now = prefix(KEYS), KEYS[1], nil
+  local f = redis.call('HMGET', job, 'state', 'attempt', 'worker', 'spec', 'priority', 'tries', 'strikes', 'deadline')
+  if not HELD[f[1]] or f[2] ~= ARGV[2] or f[3] ~= ARGV[3] or not leased(P, ARGV[3]) then return { 'stale' } end
+  now = now_ms()
+  if f[1] == 'assigned' then redis.call('HSET', job, 'state', 'running', 'started', int(now)) end
+  local body = redis.call('GET', KEYS[2])
+  return { 'ok', f[4] or '', body or '', f[5], number(f[6]), number(f[7]), int(number(f[8]) - now) }
 end
 
 redis.register_function{ function_name = 'tf1_start', callback = start, flags = { 'allow-oom' } }

@@ -28,7 +28,8 @@ local function ripen(P, now)
     local job = load_job(P, ref)
     if job and job.state == 'delayed' then
       -- A retry keeps its score; a delayed job is scored now, or it would jump ahead of the lane's time.
-      if job.hold ~= '' then place_back(job) else place_anew(job) end
+      local f = redis.call('HMGET', job.key, 'hold', 'cost')
+      if f[1] == '1' then place_back(job) else place_anew(job, f[2]) end
     end
   end
   return #due

