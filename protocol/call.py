@@ -16,6 +16,7 @@ from protocol.errors import (
     ProtocolViolation,
     StoreFull,
     StoreUnavailable,
+    WrongType,
 )
 
 T = TypeVar("T")
@@ -51,6 +52,8 @@ def translate(error: Exception) -> FleetError:
         return LibraryMissing("Redis has no function library", "Start `tokenfleet scheduler`: it loads it.")
     if isinstance(error, store_errors.OutOfMemoryError) or text.startswith("OOM"):
         return StoreFull("Redis is at its memory limit and takes no new work", "Try again later.")
+    if text.startswith("WRONGTYPE"):
+        return WrongType("a key holds another type than expected", "Was it written by hand?")
     return ProtocolViolation(f"Redis answered {type(error).__name__}: {text[:200]}")
 
 

@@ -96,6 +96,12 @@ class ProtocolViolation(FleetError):
     code = "protocol_violation"
 
 
+class WrongType(ProtocolViolation):
+    """A key holds something else than this version puts there; nothing was read or written."""
+
+    code = "wrong_type"
+
+
 class WaitTimeout(FleetError):
     """The wait ended before the job did; the job goes on."""
 

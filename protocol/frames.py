@@ -20,6 +20,11 @@ def decode_message(message: bytes) -> Frame:
     return decode(frame_id, payload)
 
 
+def is_seal(message: bytes) -> bool:
+    """Whether a pub/sub message is the seal, without decoding it: a seal is an object, other frames are arrays."""
+    return message.partition(b" ")[2].startswith(b"{")
+
+
 def parse_position(text: str) -> tuple[int, int]:
     """Read a frame id that a follower kept.
 

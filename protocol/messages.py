@@ -134,6 +134,20 @@ class Outcome(Message):
     body: JsonObject | None = None
     error: ErrorInfo | None = None
 
+    @property
+    def text(self) -> str:
+        """What the first choice says; empty when there is no answer."""
+        for choice in (self.body or {}).get("choices") or ():
+            if choice.get("index", 0) == 0:
+                message = choice.get("message")
+                return (message.get("content") if message is not None else choice.get("text")) or ""
+        return ""
+
+    @property
+    def usage(self) -> JsonObject:
+        """The engine's `usage` object; empty when there is none."""
+        return (self.body or {}).get("usage") or {}
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -66,6 +66,25 @@ def _job_record(reply: Fields) -> JobRecord | None:
     return JobRecord.model_validate(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job's token log stands: `frames` were emitted by `attempt`; once the job ended, one more is the seal."""
+
+    state: State
+    attempt: int
+    frames: int
+
+
+def standing(handle: Handle) -> Call[Standing | None]:
+    """What a follower compares its own place with; None when there is no such job."""
+    return Call(("HMGET", keys.job(handle), "state", "attempt", "frames"), _standing)
+
+
+def _standing(reply: Sequence[bytes | None]) -> Standing | None:
+    state, attempt, frames_emitted = reply
+    return Standing(State(state.decode()), int(attempt or 0), int(frames_emitted or 0)) if state else None
+
+
 def lane_place(handle: Handle, job: JobRecord) -> Call[int | None]:
     """How many jobs stand before this one in its lane; None when it is not queued."""
     return Call(("ZRANK", keys.lane(handle.shard, job.priority), job.member), lambda reply: reply)
@@ -115,16 +134,19 @@ def dead_count(shard: Shard) -> Call[int]:
 
 
 def waiting_job(shard: Shard, ref: str) -> Call[WaitingJob | None]:
-    """What the dispatcher weighs of a queued job; None when it is gone."""
+    """What the dispatcher weighs of a queued job; None when it is gone or can't be read."""
     fields = ("spec", "submitted", "deadline", "strikes")
     return Call(("HMGET", keys.job(Handle.of(shard, ref)), *fields), _waiting_job)
 
 
 def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
     spec, submitted, deadline, strikes = reply
-    if spec is None:
+    if spec is None or submitted is None or deadline is None:
         return None
-    return WaitingJob(JobSpec.model_validate_json(spec), int(submitted or 0), int(deadline or 0), int(strikes or 0))
+    try:
+        return WaitingJob(JobSpec.model_validate_json(spec), int(submitted), int(deadline), int(strikes or 0))
+    except ValueError:
+        return None
 
 
 def leases(shard: Shard) -> Call[dict[str, int]]:

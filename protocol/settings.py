@@ -45,9 +45,8 @@ class Settings(BaseSettings):
     target_medium_s: float = Field(default=60.0, gt=0)
     target_low_s: float = Field(default=600.0, gt=0)
     """How long a job of each priority should wait at most for its start."""
-    window_online_s: float = Field(default=0.05, ge=0)
-    window_offline_s: float = Field(default=0.2, ge=0)
-    """The longest batch window."""
+    window_s: float = Field(default=0.2, ge=0)
+    """The longest batch window; it gathers offline jobs only, and only while there is something to gain."""
     policy: str = "least-work"
 
     lease_s: float = Field(default=10.0, gt=0)

@@ -110,12 +110,11 @@ local function end_early(job, state, message, now)
   end
 end
 
--- A job struck out is set aside with its body, so that it can be replayed; all its keys end at one age.
-local function set_aside(job, now)
+-- A job given up is set aside with its body, so that it can be replayed; all its keys end at one age.
+local function set_aside(job, code, message, now)
   local body = redis.call('GET', body_key(job.P, job.ref))
-  local outcome = failure(job, 'failed', 'struck_out', 'its engine or worker died three times while it ran')
   job.keep = DEAD_KEEP_MS
-  finalise(job, 'failed', outcome, 'struck_out', now, '')
+  finalise(job, 'failed', failure(job, 'failed', code, message), code, now, '')
   redis.call('SET', body_key(job.P, job.ref), body or '', 'PX', DEAD_KEEP_MS)
   if job.log then redis.call('PEXPIRE', tokens_key(job.P, job.ref), DEAD_KEEP_MS) end
   redis.call('HSET', job.key, 'dead', 1)
@@ -128,7 +127,7 @@ local function give_back(job, fault, delay, now)
   local struck = fault == 'strike' and job.state == 'running'
   if struck and job.strikes + 1 >= STRIKES_OUT then
     redis.call('HSET', job.key, 'strikes', job.strikes + 1)
-    set_aside(job, now)
+    set_aside(job, 'struck_out', 'its engine or worker died three times while it ran', now)
     return 'dead'
   end
   release(job)

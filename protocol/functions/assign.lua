@@ -1,6 +1,7 @@
--- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due [inbox …]
--- ARGV token (member worker delay_ms)…   worker '' parks the job in `due` for delay_ms, with its score
--- → ok (attempt | gone | worker | expired | parked)… | not_leader
+-- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due dead [inbox …]
+-- ARGV token (member worker delay_ms)…
+--   worker '' parks the job in `due` for delay_ms, with its score; delay 0 beside it sets aside a job that can't be read
+-- → ok (attempt | gone | worker | expired | parked | malformed)… | not_leader
 -- Counters are written once a call, not once a job.
 local function look_at(P, worker, now)
   local lease = redis.call('ZSCORE', workers_key(P), worker)
@@ -55,7 +56,7 @@ end
 
 -- An entry without its job was not written by us: it would stand at the head of its lane for ever.
 local function drop_orphan(P, member)
-  for _, priority in ipairs({ 'high', 'medium', 'low' }) do redis.call('ZREM', lane_key(P, priority), member) end
+  for _, priority in ipairs(PRIORITIES) do redis.call('ZREM', lane_key(P, priority), member) end
   return 'gone'
 end
 
@@ -63,6 +64,10 @@ local function assign_one(P, member, name, delay, attempt, round)
   local ref = string.match(member, '^%d+:(.+)$')
   local job = ref and load_job(P, ref)
   if not job or job.state ~= 'queued' or job.member ~= member then return drop_orphan(P, member) end
+  if name == '' and delay == 0 then
+    set_aside(job, 'malformed', 'its stored description can not be read', round.now)
+    return 'malformed'
+  end
   if job.deadline <= round.now then
     end_early(job, 'expired', 'its deadline passed while it waited', round.now)
     return 'expired'

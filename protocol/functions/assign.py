@@ -14,14 +14,16 @@ JOBS_A_CALL = 100
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take the lane's entry `member` to `worker`, or, with no worker, park its job in `due` for `park_ms`."""
+    """Take the lane's entry `member` to `worker`; without one, park its job for `park_ms`; with neither, set it aside.
+    its job aside, because it can't be read. An entry without a queued job is removed.
+    """
 
-    member: str
+    member: str | bytes
     worker: str = ""
     park_ms: int = 0
 
 
-Refusal = Literal["gone", "worker", "expired", "parked"]
+Refusal = Literal["gone", "worker", "expired", "parked", "malformed"]
 
 
 def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | Refusal] | None]:
@@ -35,6 +37,7 @@ def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | R
         keys.deadlines(shard),
         *(keys.lane(shard, priority) for priority in Priority),
         keys.due(shard),
+        keys.dead(shard),
         *(keys.inbox(shard, worker) for worker in workers),
     ]
     args: list[Arg] = [token]

@@ -1,0 +1,119 @@
+"""One round of dispatch: order → window → filter → score → pick."""
+
+from collections.abc import Sequence
+
+from protocol.states import Priority
+from scheduler.policy.decision import PARK_MS, Assignment, Decision, Park, ParkReason
+from scheduler.policy.filters import accepts, fits, may_take, must_run_alone, stays_open
+from scheduler.policy.order import Order, Targets, slack_ms
+from scheduler.policy.policy import Policy, Worker
+from scheduler.policy.view import HEADS, Chance, FleetView, JobView, WorkerView
+from scheduler.policy.window import Reason, Window, close
+
+NOTHING = Decision()
+
+
+def decide(view: FleetView, now_ms: float, rng: Chance, policy: Policy, targets: Targets, window: Window) -> Decision:
+    """Choose who starts where. Pure: same view, time and seed, same decision."""
+    workers = [Worker.of(worker) for worker in view.workers if accepts(worker)]
+    workers = [worker for worker in workers if not policy.full(worker)]
+    if not workers or not view.lanes:
+        return NOTHING
+    return _Round(view, now_ms, rng, policy, workers).run(targets, window)
+
+
+class _Round:
+    """The working state of one call of `decide`."""
+
+    def __init__(self, view: FleetView, now_ms: float, rng: Chance, policy: Policy, workers: list[Worker]) -> None:
+        self._view, self._now_ms, self._rng, self._policy = view, now_ms, rng, policy
+        self._open = workers
+        self._largest_kv = largest_kv(view.workers)
+        self._assignments: list[Assignment] = []
+        self._park: list[Park] = []
+        self._passed_over: dict[Priority, list[JobView]] = {}
+
+    def run(self, targets: Targets, window: Window) -> Decision:
+        lanes = tuple(lane for lane in self._view.lanes if lane)
+        reserved = self._reserve(lanes, targets)
+        verdicts = {lane[0].priority: close(lane, self._open, self._now_ms, window) for lane in lanes}
+        held = {priority: verdict for priority, verdict in verdicts.items() if not isinstance(verdict, Reason)}
+        going = tuple(lane for lane in lanes if lane[0].priority not in held)
+        order = Order(going, self._now_ms, targets)
+        if reserved:
+            order.leave_out(reserved)
+        while self._open and (job := order.next(self._view.turn + len(self._assignments))):
+            self._place(job)
+        self._clear_the_way(going)
+        closed = {priority: verdict for priority, verdict in verdicts.items() if isinstance(verdict, Reason)}
+        return Decision(tuple(self._assignments), tuple(self._park), held, closed)
+
+    def _place(self, job: JobView) -> None:
+        candidates = [worker for worker in self._open if may_take(worker, job)]
+        if candidates:
+            self._give(job, self._pick(job, candidates))
+        elif not fits(job, self._largest_kv):
+            self._park.append(Park(job.ref, job.priority, PARK_MS, ParkReason.TOO_LARGE))
+        else:
+            self._passed_over.setdefault(job.priority, []).append(job)
+
+    def _pick(self, job: JobView, candidates: list[Worker]) -> Worker:
+        scores = [self._policy.score(job, worker, self._now_ms) for worker in candidates]
+        lowest = min(scores)
+        best = [worker for worker, score in zip(candidates, scores, strict=True) if score == lowest]
+        return best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
+
+    def _give(self, job: JobView, worker: Worker) -> None:
+        worker.take(job)
+        worker.alone = must_run_alone(job)
+        self._assignments.append(Assignment(job.ref, job.priority, worker.id))
+        if not stays_open(worker) or self._policy.full(worker):
+            self._open.remove(worker)
+
+    def _reserve(self, lanes: Sequence[Sequence[JobView]], targets: Targets) -> JobView | None:
+        """For an overdue job at a lane's head that must run alone, keep the emptiest worker free until it is empty.
+
+        Otherwise a busy fleet, where no worker is ever empty, would never run it.
+        """
+        for job in (lane[0] for lane in lanes):
+            if must_run_alone(job) and slack_ms(job, self._now_ms, targets) < 0:
+                emptiest = self._emptiest(job)
+                if emptiest:
+                    self._keep_free(emptiest.id, job)
+                    return job
+        return None
+
+    def _emptiest(self, job: JobView) -> WorkerView | None:
+        """Of the workers that may run the job some day, full ones too; the same one each round while it drains."""
+        able = (worker for worker in self._view.workers if worker.ready and not worker.solo)
+        fitting = [worker for worker in able if fits(job, worker.report.kv_total_tokens)]
+        return min(fitting, key=lambda worker: (worker.held, worker.id), default=None)
+
+    def _keep_free(self, worker_id: str, job: JobView) -> None:
+        for worker in self._open:
+            if worker.id == worker_id:
+                if worker.held:
+                    self._open.remove(worker)
+                else:
+                    self._give(job, worker)
+                return
+
+    def _clear_the_way(self, lanes: Sequence[Sequence[JobView]]) -> None:
+        """Park half of a lane's window when room is left and the window is all jobs that can't use it.
+
+        Only half: the rest keeps waiting for the workers that could take it.
+        """
+        if not self._open:
+            return
+        for lane in lanes:
+            passed_over = self._passed_over.get(lane[0].priority, ())
+            if HEADS <= len(lane) == len(passed_over):
+                self._park += [
+                    Park(job.ref, job.priority, PARK_MS, ParkReason.IN_THE_WAY) for job in lane[HEADS // 2 :]
+                ]
+
+
+def largest_kv(workers: Sequence[WorkerView]) -> int:
+    """The largest KV cache of the workers that are ready; 0 when one does not tell."""
+    sizes = [worker.report.kv_total_tokens for worker in workers if worker.ready]
+    return 0 if 0 in sizes else max(sizes, default=0)

@@ -1,0 +1,61 @@
+"""What a round of dispatch decided: values, which others turn into effects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from protocol.states import Priority
+from scheduler.policy.window import Reason
+
+PARK_MS = 5_000
+"""How long a parked job waits for the fleet to change."""
+
+
+class ParkReason(StrEnum):
+    """Why a job is set aside for a while."""
+
+    TOO_LARGE = "too_large"
+    """No worker that is ready has a KV cache so large."""
+    IN_THE_WAY = "in_the_way"
+    """It hides the rest of its lane from workers that have room, and none of them can take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Job `ref` goes to `worker`."""
+
+    ref: str
+    priority: Priority
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Job `ref` leaves its lane for `delay_ms` and comes back to its place."""
+
+    ref: str
+    priority: Priority
+    delay_ms: int
+    reason: ParkReason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now.
+
+    Attributes:
+        assignments: in the order of urgency.
+        park: jobs to set aside.
+        held: lanes whose jobs gather company, and until when (ms).
+        closed: why the windows of the other lanes are closed. Both are empty while no worker has room.
+    """
+
+    assignments: tuple[Assignment, ...] = ()
+    park: tuple[Park, ...] = ()
+    held: Mapping[Priority, float] = field(default_factory=dict)
+    closed: Mapping[Priority, Reason] = field(default_factory=dict)
+
+    @property
+    def wake_at_ms(self) -> float | None:
+        """When to decide again though nothing happens; None when only news can change the decision."""
+        return min(self.held.values(), default=None)

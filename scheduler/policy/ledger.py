@@ -1,0 +1,68 @@
+"""The dispatcher's own counters beside the workers' reports, which are always old."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from protocol.messages import JobSpec, LoadReport
+from scheduler.policy.view import NOTHING_UNSEEN, Unseen
+
+
+@dataclass(slots=True)
+class _Account:
+    """One worker's attempts that no report contains yet, attempt → job, and the highest that one contains."""
+
+    attempts: dict[int, JobSpec] = field(default_factory=dict)
+    taken: int = 0
+
+
+class Ledger:
+    """Counts what was assigned to each worker since its last report.
+
+    It can't drift: it keeps the attempts themselves, so each leaves once, by whichever comes first (a report that
+    contains it, its end, or the worker's), and reports that overtake an assignment are remembered.
+    """
+
+    def __init__(self) -> None:
+        self.started = 0
+        """How many jobs were assigned so far: `FleetView.turn`."""
+        self._accounts: dict[str, _Account] = {}
+
+    def assigned(self, worker: str, attempt: int, spec: JobSpec) -> None:
+        """An attempt went to the worker's inbox."""
+        self.started += 1
+        account = self._accounts.setdefault(worker, _Account())
+        if attempt > account.taken:
+            account.attempts[attempt] = spec
+
+    def reported(self, worker: str, report: LoadReport) -> None:
+        """The worker published a report: it contains all attempts up to `report.taken`."""
+        account = self._accounts.setdefault(worker, _Account())
+        if report.taken > account.taken:
+            account.taken = report.taken
+            account.attempts = {n: spec for n, spec in account.attempts.items() if n > report.taken}
+
+    def ended(self, worker: str, attempt: int) -> None:
+        """The attempt ended, or was taken from the worker, whether a report ever contained it or not."""
+        if account := self._accounts.get(worker):
+            account.attempts.pop(attempt, None)
+
+    def idle(self, worker: str) -> None:
+        """Redis says that the worker holds nothing: attempts that ended before a report contained them are over."""
+        if account := self._accounts.get(worker):
+            account.attempts.clear()
+
+    def keep(self, workers: Collection[str]) -> None:
+        """Forget all other workers; an id that is gone never comes back."""
+        self._accounts = {name: account for name, account in self._accounts.items() if name in workers}
+
+    def unseen(self, worker: str) -> Unseen:
+        """The sum over the attempts that no report of the worker contains yet."""
+        account = self._accounts.get(worker)
+        if not account or not account.attempts:
+            return NOTHING_UNSEEN
+        specs = account.attempts.values()
+        return Unseen(
+            jobs=len(specs),
+            prompt_tokens=sum(spec.prompt_tokens for spec in specs),
+            kv_tokens=sum(spec.cost_tokens for spec in specs),
+        )

@@ -1,0 +1,107 @@
+"""What a decision sees: immutable, built by the dispatcher or by a simulator. Times are ms of one clock."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from protocol.messages import JobSpec, LoadReport
+from protocol.states import Priority
+
+HEADS = 256
+"""How many jobs of each lane a decision sees at most; a lane that shows as many may hide more."""
+PREFILL_TOKEN_MS = 0.1
+DECODE_TOKEN_MS = 20.0
+"""How long a token takes on a busy engine, order of magnitude: 8B models on one GPU, `a + κ·KV` of a full batch."""
+
+
+class Chance(Protocol):
+    """The part of `random.Random` that decisions use."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 to `stop` - 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A queued job.
+
+    Attributes:
+        ref: `tenant:own id`, its name in the shard.
+        member: its entry in the lane.
+        submitted_ms: since when it waits.
+        deadline_ms: when it expires; 0 for never.
+        strikes: attempts that ended with their engine or worker dead.
+        rank: its place in its lane, from 0.
+        start_by_ms: the deadline less the predicted run time; infinite without a deadline.
+        tokens: what it holds of the KV cache at its end: prompt and output.
+    """
+
+    ref: str
+    member: str
+    priority: Priority
+    spec: JobSpec
+    submitted_ms: float
+    deadline_ms: float = 0
+    strikes: int = 0
+    rank: int = 0
+    start_by_ms: float = field(init=False)
+    tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Both are asked for in each round that the job waits through, so they are worked out once.
+        run_ms = self.spec.prompt_tokens * PREFILL_TOKEN_MS + self.spec.output_tokens * DECODE_TOKEN_MS
+        start_by_ms = self.deadline_ms - run_ms if self.deadline_ms else float("inf")
+        object.__setattr__(self, "start_by_ms", start_by_ms)
+        object.__setattr__(self, "tokens", self.spec.cost_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What was assigned to a worker and is not yet contained in its report."""
+
+    jobs: int = 0
+    prompt_tokens: int = 0
+    kv_tokens: int = 0
+    """Prompt and output: what the jobs will hold."""
+
+
+NOTHING_UNSEEN = Unseen()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker that is leased.
+
+    Attributes:
+        ready: it takes jobs; not starting, unhealthy, draining or lost.
+        slots: how many jobs it takes at most.
+        held: how many it holds now by Redis's count, never stale.
+        solo: it runs a job that must run alone.
+        report: what it last published about itself, `report_age_ms` ago.
+        unseen: what was assigned since.
+    """
+
+    id: str
+    label: str
+    ready: bool
+    slots: int
+    held: int
+    solo: bool = False
+    report: LoadReport = LoadReport()
+    report_age_ms: float = 0
+    unseen: Unseen = NOTHING_UNSEEN
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """One shard at one moment.
+
+    Attributes:
+        lanes: for each lane that holds jobs its first ones, at most `HEADS`, in the lane's order.
+        workers: those that are leased.
+        turn: how many jobs this dispatcher has started so far (`Ledger.started`).
+    """
+
+    lanes: tuple[tuple[JobView, ...], ...]
+    workers: tuple[WorkerView, ...]
+    turn: int = 0

@@ -1,0 +1,118 @@
+"""Views for the policy tests: short to write, everything that a test does not name at rest."""
+
+import random
+
+from hypothesis import strategies as st
+
+from protocol.messages import JobSpec, LoadReport
+from protocol.states import Priority
+from scheduler.policy.decide import decide
+from scheduler.policy.decision import Decision
+from scheduler.policy.order import Targets
+from scheduler.policy.policy import Worker
+from scheduler.policy.registry import POLICIES
+from scheduler.policy.view import FleetView, JobView, Unseen, WorkerView
+from scheduler.policy.window import Window
+
+NOW_MS = 1_000_000_000.0
+HIGH, MEDIUM, LOW = Priority
+
+
+def spec(prompt: int = 100, output: int = 100, prefix: tuple[str, ...] = ()) -> JobSpec:
+    return JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=prompt, output_tokens=output, prefix=prefix)
+
+
+def job(ref: str, priority: Priority = HIGH, waited: float = 0, of: JobSpec | None = None, **fields: int) -> JobView:
+    return JobView(ref, f"0:{ref}", priority, of or spec(), NOW_MS - waited, **fields)
+
+
+def lane(
+    priority: Priority, count: int, waited: float = 0, of: JobSpec | None = None, **fields: int
+) -> tuple[JobView, ...]:
+    return tuple(job(f"{priority}:{n}", priority, waited, of, rank=n, **fields) for n in range(count))
+
+
+def worker(
+    name: str = "w", held: int = 0, slots: int = 8, *, ready: bool = True, solo: bool = False, **report: float
+) -> WorkerView:
+    unseen = Unseen(
+        int(report.pop("unseen_jobs", 0)), int(report.pop("unseen_prompt", 0)), int(report.pop("unseen_kv", 0))
+    )
+    loaded = LoadReport.model_validate({"capacity": slots, "running": held} | report)
+    return WorkerView(name, name, ready, slots, held, solo, loaded, unseen=unseen)
+
+
+def weighed(view: WorkerView) -> Worker:
+    return Worker.of(view)
+
+
+def choose(
+    lanes: tuple[tuple[JobView, ...], ...],
+    workers: tuple[WorkerView, ...],
+    policy: str = "least-work",
+    *,
+    now_ms: float = NOW_MS,
+    seed: int = 0,
+    turn: int = 0,
+) -> Decision:
+    view = FleetView(lanes, workers, turn)
+    return decide(view, now_ms, random.Random(seed), POLICIES[policy], Targets(), Window())
+
+
+def refs(decision: Decision) -> list[str]:
+    return [assignment.ref for assignment in decision.assignments]
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, priority: Priority) -> tuple[JobView, ...]:
+    count = draw(st.integers(0, 12))
+    made = []
+    for n in range(count):
+        of = spec(
+            draw(st.integers(0, 3_000)),
+            draw(st.integers(1, 500)),
+            draw(st.sampled_from([(), ("a",), ("a", "b"), ("c",)])),
+        )
+        waited = draw(st.sampled_from([0, 5, 30, 150, 199, 200, 400, 70_000, 700_000]))
+        left = draw(st.sampled_from([None, 100, 3_000, 10_000, 86_400_000]))
+        made.append(
+            job(
+                f"{priority}:{n}",
+                priority,
+                waited,
+                of,
+                deadline_ms=0 if left is None else int(NOW_MS + left),
+                strikes=draw(st.sampled_from([0, 0, 0, 1, 2])),
+                rank=n,
+            )
+        )
+    return tuple(made)
+
+
+@st.composite
+def _workers(draw: st.DrawFn) -> tuple[WorkerView, ...]:
+    made = []
+    for n in range(draw(st.integers(0, 5))):
+        slots = draw(st.integers(1, 6))
+        held = draw(st.integers(0, slots))
+        made.append(
+            worker(
+                f"w{n}",
+                held,
+                slots,
+                ready=draw(st.booleans()) or draw(st.booleans()),
+                solo=held > 0 and draw(st.integers(0, 5)) == 0,
+                memory=draw(st.floats(0, 1)),
+                waiting=draw(st.integers(0, 3)),
+                pending_prefill_tokens=draw(st.integers(0, 5_000)),
+                kv_total_tokens=draw(st.sampled_from([0, 1_000, 2_000, 10_000])),
+                kv_used_tokens=draw(st.integers(0, 10_000)),
+            )
+        )
+    return tuple(made)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> FleetView:
+    lanes = tuple(draw(_jobs(priority)) for priority in Priority)
+    return FleetView(tuple(lane for lane in lanes if lane), draw(_workers()), draw(st.integers(0, 20)))

@@ -1,0 +1,87 @@
+"""What holds of every round."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.policy.decision import Decision, ParkReason
+from scheduler.policy.registry import POLICIES
+from scheduler.policy.view import FleetView
+from tests.scheduler.policy.build import NOW_MS, choose, views
+
+policies = st.sampled_from(sorted(POLICIES))
+
+
+def decided(view: FleetView, policy: str, seed: int = 0) -> Decision:
+    return choose(view.lanes, view.workers, policy, seed=seed, turn=view.turn)
+
+
+@given(views(), policies)
+@settings(deadline=None)
+def test_only_workers_that_may_take_a_job_get_it(view: FleetView, policy: str) -> None:
+    jobs = {job.ref: job for lane in view.lanes for job in lane}
+    workers = {worker.id: worker for worker in view.workers}
+    given_to: Counter[str] = Counter()
+    alone: set[str] = set()
+    for assignment in decided(view, policy).assignments:
+        job, worker = jobs.pop(assignment.ref), workers[assignment.worker]  # pop: no job twice
+        held = worker.held + given_to[worker.id]
+        assert worker.ready
+        assert not worker.solo
+        assert worker.id not in alone
+        assert held < worker.slots
+        assert not worker.report.kv_total_tokens or job.tokens <= worker.report.kv_total_tokens
+        if job.strikes >= 2:
+            assert held == 0
+            alone.add(worker.id)
+        given_to[worker.id] += 1
+
+
+@given(views(), policies, st.integers(0, 3))
+@settings(deadline=None)
+def test_same_view_time_and_seed_same_decision(view: FleetView, policy: str, seed: int) -> None:
+    assert decided(view, policy, seed) == decided(view, policy, seed)
+
+
+@given(views(), policies)
+@settings(deadline=None)
+def test_only_offline_lanes_are_held_and_shortly_and_never_beside_an_idle_worker(view: FleetView, policy: str) -> None:
+    decision = decided(view, policy)
+    for lane in view.lanes:
+        until = decision.held.get(lane[0].priority)
+        if until is None:
+            continue
+        assert not lane[0].priority.online
+        assert NOW_MS < until <= min(job.submitted_ms for job in lane) + 200
+        assert not {a.ref for a in decision.assignments} & {job.ref for job in lane if job.strikes < 2}
+        idle = [w for w in view.workers if w.ready and w.held == 0]
+        assert not idle or any(job.strikes >= 2 for other in view.lanes for job in other)
+    assert (decision.wake_at_ms is None) == (not decision.held)
+
+
+@given(views(), policies)
+@settings(deadline=None)
+def test_only_jobs_that_no_ready_worker_can_ever_take_are_parked(view: FleetView, policy: str) -> None:
+    jobs = {job.ref: job for lane in view.lanes for job in lane}
+    decision = decided(view, policy)
+    ready = [worker for worker in view.workers if worker.ready]
+    for park in decision.park:
+        assert park.reason is ParkReason.TOO_LARGE
+        assert ready
+        assert all(0 < worker.report.kv_total_tokens < jobs[park.ref].tokens for worker in ready)
+    assert not {park.ref for park in decision.park} & {a.ref for a in decision.assignments}
+
+
+@given(views())
+@settings(deadline=None)
+def test_no_room_is_left_beside_a_job_that_could_use_it(view: FleetView) -> None:
+    decision = decided(view, "least-work")
+    moved = {a.ref for a in decision.assignments} | {park.ref for park in decision.park}
+    taken = Counter(a.worker for a in decision.assignments)
+    struck = any(job.strikes >= 2 for lane in view.lanes for job in lane)
+    for job in (job for lane in view.lanes if lane[0].priority not in decision.held for job in lane):
+        if job.ref not in moved and not struck:
+            for worker in view.workers:
+                idle = worker.ready and not worker.solo and worker.held + taken[worker.id] == 0
+                assert not idle or 0 < worker.report.kv_total_tokens < job.tokens
