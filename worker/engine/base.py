@@ -73,6 +73,11 @@ class EngineFault(EngineError):
 class EngineDead(EngineError):
     """The engine's process died under the request: a strike for the job."""
 
+    def __init__(self, message: str, *, reached: bool = True) -> None:
+        """Say what was seen; `reached` is False when the engine never got the request: then it is no strike."""
+        super().__init__(message)
+        self.reached = reached
+
 
 class Engine(Protocol):
     """One engine. Not shared between workers; all calls come from one event loop."""
@@ -89,9 +94,9 @@ class Engine(Protocol):
     def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Run one request.
 
-        Chat and completions yield OpenAI chunk objects as they come, whatever the body's `stream` says; the last one
-        carries `usage`. Embeddings yield the full response object alone. Closing the generator aborts the request and
-        frees its slot.
+        Chat and completions yield OpenAI chunk objects as they come, whatever the body's `stream` says; the
+        last one carries `usage`. Embeddings yield the full response object alone. Closing the generator
+        aborts the request and frees its slot.
 
         Raises:
             EngineError: one of its subclasses.

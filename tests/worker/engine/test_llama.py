@@ -1,0 +1,101 @@
+"""llama.cpp for real: a child process, a model file, an answer."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from protocol.errors import SetupError
+from tests.worker.engine.attempts import chat, collect
+from worker.assemble import assemble
+from worker.engine.base import Capacity, EngineDead, EngineLoad
+from worker.engine.llama import LlamaEngine
+from worker.engine.model_file import ensure_model
+from worker.engine.options import EngineOptions
+
+pytest.importorskip("xllamacpp")
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Path:
+    try:
+        return ensure_model()
+    except SetupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+async def engine(model_path: Path) -> AsyncIterator[LlamaEngine]:
+    built = LlamaEngine(EngineOptions(slots=2, context_tokens=512, model_path=model_path))
+    assert await built.start() == Capacity(2, 512, 1024)
+    yield built
+    await built.close()
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "llama_child" in " ".join(child.cmdline())]
+
+
+@pytest.mark.model
+async def test_it_knows_the_capital_of_france(engine: LlamaEngine) -> None:
+    wanted = chat("What is the capital of France?", temperature=0, max_tokens=32)
+    full = assemble(wanted.endpoint, await collect(engine, wanted))
+    assert "Paris" in full["choices"][0]["message"]["content"]
+    assert full["usage"]["completion_tokens"] > 0
+    assert (await engine.load()).resident_bytes > 100_000_000
+
+
+@pytest.mark.model
+async def test_a_killed_child_is_noticed_and_can_be_started_again(engine: LlamaEngine) -> None:
+    reader = engine.generate(chat("Tell me a long story.", max_tokens=400))
+    await anext(reader)
+    dying = asyncio.ensure_future(engine.wait_dead())
+    (child,) = children()
+    child.send_signal(signal.SIGKILL)
+    with pytest.raises(EngineDead) as caught:
+        [chunk async for chunk in reader]
+    assert caught.value.reached
+    assert await asyncio.wait_for(dying, 10) == "the engine's process ended with signal 9"
+    await engine.start()
+    await engine.close()
+    assert children() == []
+    assert await engine.load() == EngineLoad()
+
+
+@pytest.mark.model
+def test_the_child_dies_with_a_parent_that_is_killed(model_path: Path) -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from worker.engine.llama import LlamaEngine\n"
+        "from worker.engine.options import EngineOptions\n"
+        "async def main():\n"
+        "    await LlamaEngine(EngineOptions(model_path=Path(sys.argv[1]))).start()\n"
+        "    print('up', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())"
+    )
+    arguments = [sys.executable, "-c", code, str(model_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "up\n"
+        (child,) = psutil.Process(parent.pid).children()
+        os.kill(parent.pid, signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            child.wait(timeout=10)
+        assert not child.is_running()
+
+
+async def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
+    engine = LlamaEngine(EngineOptions(model_path=tmp_path / "none.gguf"))
+    with pytest.raises(EngineDead, match="process ended") as caught:
+        await engine.start()
+    assert not caught.value.reached
+    await engine.close()

@@ -1,0 +1,144 @@
+"""How to read and write an OpenAI-compatible server's messages: pure functions."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+
+from protocol.errors import InvalidRequest
+from protocol.messages import Endpoint
+from protocol.wire import JsonObject, loads
+from worker.engine.answers import error_body, usage
+from worker.engine.base import Capacity, EngineBusy, EngineError, EngineFault, EngineRefused
+from worker.engine.options import EngineOptions
+
+DEFAULT_SLOTS = 16
+DEFAULT_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
+# A request that came too late or timed out is not at fault; one that the server never implements is.
+_TRY_AGAIN, _NEVER = frozenset({408, 425}), frozenset({501, 505})
+
+
+def upstream_body(endpoint: Endpoint, body: JsonObject) -> JsonObject:
+    """The body to send: generation always streams and ends with its usage, all else is the user's."""
+    if endpoint == "/v1/embeddings":
+        return body
+    options = body.get("stream_options")
+    kept = options if isinstance(options, dict) else {}
+    return {**body, "stream": True, "stream_options": {**kept, "include_usage": True}}
+
+
+def error_of_status(status_code: int, content: bytes, headers: Mapping[str, str], now: datetime) -> EngineError:
+    """What an answer that is not 200 means for the attempt."""
+    if status_code in (429, 503):
+        return EngineBusy(retry_after_s(headers.get("Retry-After", ""), now))
+    if (400 <= status_code < 500 and status_code not in _TRY_AGAIN) or status_code in _NEVER:
+        return EngineRefused(status_code, _object_or_none(content) or _made(status_code))
+    return EngineFault(f"the engine answered {status_code}")
+
+
+def error_of_event(chunk: JsonObject, now: datetime) -> EngineError | None:
+    """What an `{"error": …}` event within a stream means; None for any other event."""
+    error = chunk.get("error")
+    if not error:
+        return None
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and 400 <= code < 600 and code not in _TRY_AGAIN:
+        failure = error_of_status(code, b"", {}, now)
+        return EngineRefused(code, {"error": error}) if isinstance(failure, EngineRefused) else failure
+    return EngineFault("the engine's stream ended with an error")
+
+
+def retry_after_s(header: str, now: datetime) -> float:
+    """Seconds to wait by a Retry-After header, which holds seconds or an HTTP date."""
+    try:
+        wait_s = float(header)
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(header)
+        except ValueError:
+            return DEFAULT_RETRY_S
+        wait_s = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return min(max(wait_s, 0.0), LONGEST_RETRY_S) if isfinite(wait_s) else DEFAULT_RETRY_S
+
+
+def read_object(content: bytes | str) -> JsonObject:
+    """A JSON object that the engine sent.
+
+    Raises:
+        EngineFault: it is none.
+    """
+    value = _object_or_none(content)
+    if value is None:
+        raise EngineFault("the engine's answer is no JSON object")
+    return value
+
+
+def read_chunk(data: str, now: datetime) -> JsonObject:
+    """A chunk of a stream.
+
+    Raises:
+        EngineError: it is an error, or no chunk.
+    """
+    chunk = read_object(data)
+    if error := error_of_event(chunk, now):
+        raise error
+    choices = chunk.get("choices")
+    if not isinstance(choices, list) or not all(_is_choice(choice) for choice in choices):
+        raise EngineFault("the engine's stream holds an event that is no chunk")
+    return chunk
+
+
+def speaks(chunk: JsonObject) -> bool:
+    """Whether a chunk brings anything generated, beside the role and the reason of the end."""
+    for choice in chunk["choices"]:
+        delta = choice.get("delta") or {}
+        if choice.get("text") or any(value for name, value in delta.items() if name != "role"):
+            return True
+    return False
+
+
+def usage_chunk(last: JsonObject, known: JsonObject | None, prompt_tokens: int, generated: int) -> JsonObject:
+    """A closing chunk for a server that sent no usage at the end: what it said before, else our counts."""
+    kept: JsonObject = {name: last[name] for name in ("id", "object", "created", "model") if name in last}
+    return {**kept, "choices": [], "usage": known or usage(prompt_tokens, generated)}
+
+
+def capacity_of(options: EngineOptions, models: JsonObject, props: JsonObject) -> Capacity:
+    """What the engine holds: the settings first, then what vLLM (`max_model_len`) or llama.cpp tell.
+
+    Args:
+        options: the worker's settings.
+        models: the answer of `/v1/models`, or empty.
+        props: the answer of llama.cpp's `/props`, or empty.
+    """
+    records = [record for record in models.get("data") or [] if isinstance(record, dict)]
+    chosen = next((record for record in records if record.get("id") == options.model), None)
+    record = chosen or (records[0] if records else {})
+    per_slot = _count((props.get("default_generation_settings") or {}).get("n_ctx"))
+    slots = options.slots or _count(props.get("total_slots")) or DEFAULT_SLOTS
+    told = _count(record.get("max_model_len")) or per_slot or _count((record.get("meta") or {}).get("n_ctx"))
+    return Capacity(
+        slots=slots,
+        context_tokens=options.context_tokens or told,
+        kv_tokens=options.kv_tokens or per_slot * _count(props.get("total_slots")),
+    )
+
+
+def _is_choice(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("delta") or {}, dict)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _object_or_none(content: bytes | str) -> JsonObject | None:
+    try:
+        value = loads(content)
+    except InvalidRequest:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _made(status_code: int) -> JsonObject:
+    return error_body(f"the engine refused the request with status {status_code}", "engine_refused", status_code)

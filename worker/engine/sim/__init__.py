@@ -1,0 +1,1 @@
+"""A simulated engine: the step times of real accelerators without the accelerator."""

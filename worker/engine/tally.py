@@ -1,0 +1,45 @@
+"""An engine's load as its own client sees it: counted, not asked for."""
+
+from dataclasses import dataclass
+
+from worker.engine.base import EngineLoad
+
+
+@dataclass(slots=True)
+class Flight:
+    """One request that the engine has."""
+
+    prompt_tokens: int
+    """Estimated."""
+    generated_tokens: int = 0
+    """Chunks seen; nearly all servers send one for each token."""
+
+
+class Tally:
+    """Counts the requests that one client has on an engine."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._flights: dict[int, Flight] = {}
+
+    def open(self, prompt_tokens: int) -> Flight:
+        """A request goes out; count its tokens on what this returns, and close that."""
+        flight = Flight(prompt_tokens)
+        self._flights[id(flight)] = flight
+        return flight
+
+    def close(self, flight: Flight) -> None:
+        """A request is over."""
+        self._flights.pop(id(flight), None)
+
+    def load(self, slots: int, resident_bytes: int = 0) -> EngineLoad:
+        """The figures; what exceeds the engine's slots waits, and a request without a token is in prefill."""
+        flights = self._flights.values()
+        running = min(len(flights), slots)
+        return EngineLoad(
+            running=running,
+            waiting=len(flights) - running,
+            pending_prefill_tokens=sum(f.prompt_tokens for f in flights if not f.generated_tokens),
+            kv_used_tokens=sum(f.prompt_tokens + f.generated_tokens for f in flights if f.generated_tokens),
+            resident_bytes=resident_bytes,
+        )
