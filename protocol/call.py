@@ -24,6 +24,8 @@ R = TypeVar("R")
 Arg = str | bytes | int | float
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+# The last two: inside a function, by Valkey and by Redis.
+_DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,19 @@ def fcall(name: str, keys: Sequence[str], args: Sequence[Arg], parse: Callable[[
 def translate(error: Exception) -> FleetError:
     """The typed error for what redis-py raised."""
     text = str(error)
-    if isinstance(error, store_errors.NoPermissionError) or "NOPERM" in text:
+    if isinstance(error, store_errors.AuthenticationError):
+        return NotAllowed("Redis refuses the user or the password", "Check the Redis URL.")
+    if isinstance(error, store_errors.NoPermissionError) or any(sign in text for sign in _DENIED):
         return NotAllowed("the Redis user may not do this", "Check its ACL rules.")
     if isinstance(error, (store_errors.ConnectionError, store_errors.TimeoutError, OSError)):
         return StoreUnavailable(f"Redis does not answer ({type(error).__name__})", "Is it running?")
     if isinstance(error, store_errors.ReadOnlyError):
         return StoreUnavailable("this Redis is a read-only replica", "Connect to the primary.")
+    return _refusal(error, text)
+
+
+def _refusal(error: Exception, text: str) -> FleetError:
+    """What an answering Redis says no with."""
     if "Function not found" in text:
         return LibraryMissing("Redis has no function library", "Start `tokenfleet scheduler`: it loads it.")
     if isinstance(error, store_errors.OutOfMemoryError) or text.startswith("OOM"):
@@ -57,6 +66,19 @@ def translate(error: Exception) -> FleetError:
     return ProtocolViolation(f"Redis answered {type(error).__name__}: {text[:200]}")
 
 
+async def heed_cancel(reply: Awaitable[R]) -> R:
+    """Await something of redis-py's; a cancellation that came meanwhile is raised even when it was swallowed there.
+
+    Before Python 3.12 `asyncio.wait_for`, which redis-py and fakeredis use, swallows one that comes with the reply.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    value = await reply
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+    return value
+
+
 async def run(redis: Redis, call: Call[T]) -> T:
     """Run one call.
 
@@ -64,7 +86,8 @@ async def run(redis: Redis, call: Call[T]) -> T:
         FleetError: what `translate` makes of Redis's error, or what the reply says.
     """
     try:
-        reply = await redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        asked = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        reply = await heed_cancel(asked)
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
     return call.parse(reply)
@@ -80,7 +103,7 @@ async def run_all(redis: Redis, calls: Sequence[Call[T]]) -> list[T | FleetError
     for call in calls:
         pipe.execute_command(*call.command)
     try:
-        replies = await pipe.execute(raise_on_error=False)
+        replies = await heed_cancel(pipe.execute(raise_on_error=False))
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
     return [_parse(call.parse, reply) for call, reply in zip(calls, replies, strict=True)]

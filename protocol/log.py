@@ -15,7 +15,12 @@ def configure(level: str = "info", style: Format = "auto") -> None:
     pretty = style == "console" or (style == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor
     renderer = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            pad_event_to=24,
+            # The default one shows local variables, which hold prompts.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
         if pretty
         else structlog.processors.JSONRenderer()
     )
@@ -25,7 +30,6 @@ def configure(level: str = "info", style: Format = "auto") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if pretty else "iso", utc=not pretty),
             structlog.processors.StackInfoRenderer(),
-            # Locals in a traceback would hold prompts.
             structlog.dev.set_exc_info if pretty else structlog.processors.format_exc_info,
             renderer,
         ],

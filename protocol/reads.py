@@ -1,6 +1,7 @@
 """Reads: what is looked up in Redis without changing it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +41,16 @@ def store_time_ms() -> Call[int]:
 
 
 def models() -> Call[dict[str, ModelRecord]]:
-    """All models that were ever registered."""
+    """All models that were ever registered; a record that can't be read is left out."""
     return Call(("HGETALL", keys.MODELS), _models)
 
 
 def _models(reply: Fields) -> dict[str, ModelRecord]:
-    return {name.decode(): ModelRecord.model_validate_json(record) for name, record in reply.items()}
+    found = {}
+    for name, record in reply.items():
+        with suppress(ValueError):
+            found[name.decode()] = ModelRecord.model_validate_json(record)
+    return found
 
 
 def job_record(handle: Handle) -> Call[JobRecord | None]:
@@ -183,22 +188,11 @@ def _inbox(reply: Sequence[tuple[bytes, Entries]] | None) -> list[InboxEntry]:
 
 
 def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
-    kind = fields[b"k"]
-    if kind == b"command":
-        return InboxEntry(entry_id.decode(), "command", command=fields[b"c"].decode())
-    where = fields[b"j"].decode(), int(fields[b"a"])
-    return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", *where)
-
-
-def events_after(shard: Shard, last: str, block_ms: int) -> Call[tuple[str, list[tuple[str, str]]]]:
-    """The newest event id, and (kind, about) of the events after `last` ("$" for new ones only)."""
-
-    def parse(reply: Sequence[tuple[bytes, Entries]] | None) -> tuple[str, list[tuple[str, str]]]:
-        entries = [entry for _, part in reply or () for entry in part]
-        seen = entries[-1][0].decode() if entries else last
-        return seen, [(fields[b"k"].decode(), fields[b"v"].decode()) for _, fields in entries]
-
-    return Call(("XREAD", "COUNT", 1000, "BLOCK", block_ms, "STREAMS", keys.events(shard), last), parse)
+    kind, ref, attempt = fields.get(b"k"), fields.get(b"j", b"").decode(errors="replace"), fields.get(b"a", b"")
+    if kind in (b"assign", b"abort") and ":" in ref and attempt.isdigit():
+        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, int(attempt))
+    # What was written by hand is an unknown command: it is acknowledged and never blocks.
+    return InboxEntry(entry_id.decode(), "command", command=fields.get(b"c", b"").decode(errors="replace"))
 
 
 def done_after(shards: Sequence[Shard], reply_to: str, last: Sequence[str], block_ms: int) -> Call[list[DoneNotice]]:

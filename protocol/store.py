@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from redis import Redis as SyncRedis
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -32,8 +32,8 @@ def connect(url: str) -> Redis:
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             socket_timeout=ANSWER_TIMEOUT_S,
         )
-    except ValueError as error:
-        raise _bad_url(error) from None
+    except ValueError:
+        raise _bad_url() from None
     return Redis.from_pool(pool)
 
 
@@ -41,18 +41,19 @@ def connect_sync(url: str) -> SyncRedis:
     """A blocking client, for threads; raises as `connect` does."""
     try:
         return SyncRedis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S)
-    except ValueError as error:
-        raise _bad_url(error) from None
+    except ValueError:
+        raise _bad_url() from None
 
 
-def _bad_url(error: ValueError) -> SetupError:
-    return SetupError(f"malformed Redis URL: {error}", "Use redis://HOST:PORT/DB, rediss://… or unix://….")
+def _bad_url() -> SetupError:
+    # What redis-py says about it may quote a piece of the password.
+    return SetupError("malformed Redis URL", "Use redis://HOST:PORT/DB, rediss://… or unix://….")
 
 
 def redacted(url: str) -> str:
     """The URL without user and password, fit for logs."""
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def wait_until_up(redis: Redis, patience_s: float, on_wait: Callable[[], None]) -> None:

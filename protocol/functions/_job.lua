@@ -15,11 +15,13 @@ local function exact(n) return string.format('%.17g', n) end
 local function number(text) return tonumber(text or 0) or 0 end
 local function tenant_of(ref) return string.match(ref, '^([^:]+):') end
 
--- nil also when something that is no job stands under the key: what was written by hand must not block a lane.
+-- nil also when something that is no job stands under the key: what was written by hand must not block a lane. But a key
+-- that may not be read is no missing job.
 local function load_job(P, ref)
   local key = job_key(P, ref)
   local v = redis.pcall('HMGET', key, 'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'frames',
     'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started')
+  if v.err and not string.find(tostring(v.err), 'WRONGTYPE', 1, true) then error(v) end
   if v.err or not (v[1] and v[2] and v[11] and v[14]) then return nil end
   return {
     P = P, ref = ref, key = key, state = v[1], priority = v[2], attempt = v[3] or '0', worker = v[4] or '', entry = v[5],
@@ -49,13 +51,21 @@ local function announce(P, kind, about)
   end
 end
 
--- Keys that the caller could not name are checked before the first write: a denial never leaves half a move.
-local function denied(command, ...)
-  if redis.acl_check_cmd and not redis.acl_check_cmd(command, ...) then
-    return redis.error_reply('NOPERM no permission for a key of this move')
+-- Keys that the caller could not name are checked before the first write: a denial never leaves half a move. DEL takes
+-- any number of keys, so that one check does for all.
+local function demand(...)
+  if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', ...) then
+    error({ err = 'NOPERM no permission for a key of this move' })
   end
 end
 
-local function denied_notice(job)
-  return job.reply ~= '' and denied('XADD', done_key(job.P, job.reply), '*', 'j', '')
+-- Every key of its own that a job's move may touch.
+local function demand_all(job)
+  local P, ref = job.P, job.ref
+  local names = { job.key, body_key(P, ref), result_key(P, ref), tokens_key(P, ref), tenant_key(P, tenant_of(ref)) }
+  if job.reply ~= '' then names[#names + 1] = done_key(P, job.reply) end
+  if HELD[job.state] then
+    names[#names + 1], names[#names + 2] = inbox_key(P, job.worker), worker_key(P, job.worker)
+  end
+  demand(unpack(names))
 end

@@ -126,8 +126,8 @@ end
 local function give_back(job, fault, delay, now)
   local struck = fault == 'strike' and job.state == 'running'
   if struck and job.strikes + 1 >= STRIKES_OUT then
-    redis.call('HSET', job.key, 'strikes', job.strikes + 1)
     set_aside(job, 'struck_out', 'its engine or worker died three times while it ran', now)
+    redis.call('HSET', job.key, 'strikes', job.strikes + 1)
     return 'dead'
   end
   release(job)
@@ -141,18 +141,21 @@ end
 
 -- Empties at most `budget` entries of a worker's inbox; true once nothing is left and the worker is gone.
 local function empty_inbox(P, worker, fault, budget, now)
-  local inbox = inbox_key(P, worker)
-  redis.call('ZADD', workers_key(P), 0, worker)
-  redis.call('HSET', worker_key(P, worker), 'state', 'lost')
+  local inbox, jobs = inbox_key(P, worker), {}
   local entries = redis.call('XRANGE', inbox, '-', '+', 'COUNT', budget)
-  for _, entry in ipairs(entries) do
+  demand(inbox, worker_key(P, worker))
+  for i, entry in ipairs(entries) do
     local id, f = entry[1], entry[2]
     local job = f[2] == 'assign' and load_job(P, f[4])
     if job and HELD[job.state] and job.worker == worker and job.entry == id then
-      give_back(job, fault, 0, now)
-    else
-      redis.call('XDEL', inbox, id)
+      demand_all(job)
+      jobs[i] = job
     end
+  end
+  redis.call('ZADD', workers_key(P), 0, worker)
+  redis.call('HSET', worker_key(P, worker), 'state', 'lost')
+  for i, entry in ipairs(entries) do
+    if jobs[i] then give_back(jobs[i], fault, 0, now) else redis.call('XDEL', inbox, entry[1]) end
   end
   if #entries == budget then return false end
   redis.call('DEL', inbox, worker_key(P, worker))

@@ -56,20 +56,20 @@ end
 
 -- An entry without its job was not written by us: it would stand at the head of its lane for ever.
 local function drop_orphan(P, member)
-  for _, priority in ipairs(PRIORITIES) do redis.call('ZREM', lane_key(P, priority), member) end
+  for _, priority in ipairs({ 'high', 'medium', 'low' }) do redis.call('ZREM', lane_key(P, priority), member) end
   return 'gone'
 end
 
 local function assign_one(P, member, name, delay, attempt, round)
-  local ref = string.match(member, '^%d+:(.+)$')
+  local ref = string.match(member, '^%d+:([^:]+:.+)$')
   local job = ref and load_job(P, ref)
-  if not job or job.state ~= 'queued' or job.member ~= member then return drop_orphan(P, member) end
+  if not job or job.state ~= 'queued' or job.member ~= member or round.ends[ref] then return drop_orphan(P, member) end
   if name == '' and delay == 0 then
-    set_aside(job, 'malformed', 'its stored description can not be read', round.now)
+    round.ends[ref] = { job = job, malformed = true }
     return 'malformed'
   end
   if job.deadline <= round.now then
-    end_early(job, 'expired', 'its deadline passed while it waited', round.now)
+    round.ends[ref] = { job = job }
     return 'expired'
   end
   if name == '' then
@@ -84,17 +84,46 @@ local function assign_one(P, member, name, delay, attempt, round)
   return attempt
 end
 
+-- Last in the call: when one of them is denied, the moves before it are whole.
+local function write_ends(ends, now)
+  for _, an_end in pairs(ends) do
+    demand_all(an_end.job)
+    if an_end.malformed then
+      set_aside(an_end.job, 'malformed', 'its stored description can not be read', now)
+    else
+      end_early(an_end.job, 'expired', 'its deadline passed while it waited', now)
+    end
+  end
+end
+
+local function demand_keys(P, ARGV, jobs)
+  local names, workers = {}, {}
+  for i = 0, jobs - 1 do
+    local tenant, own_id = string.match(ARGV[3 * i + 2], '^%d+:([^:]+):(.+)$')
+    if tenant then
+      names[#names + 1], names[#names + 2] = job_key(P, tenant .. ':' .. own_id), tenant_key(P, tenant)
+    end
+    local worker = ARGV[3 * i + 3]
+    if worker ~= '' and not workers[worker] then
+      workers[worker], names[#names + 1] = true, worker_key(P, worker)
+    end
+  end
+  if names[1] then demand(unpack(names)) end
+end
+
 local function assign(KEYS, ARGV)
   local P = prefix(KEYS)
   if redis.call('GET', KEYS[1]) ~= ARGV[1] then return { 'not_leader' } end
   local jobs, reply = math.min((#ARGV - 1) / 3, 100), { 'ok' }
-  local round = { now = now_ms(), workers = {}, waiting = {}, scores = {} }
+  local round = { now = now_ms(), workers = {}, waiting = {}, scores = {}, ends = {} }
+  demand_keys(P, ARGV, jobs)
   local last = redis.call('HINCRBY', KEYS[2], 'attempt', jobs) - jobs
   for i = 0, jobs - 1 do
     local member, worker, delay = ARGV[3 * i + 2], ARGV[3 * i + 3], tonumber(ARGV[3 * i + 4])
     reply[i + 2] = assign_one(P, member, worker, delay, int(last + i + 1), round)
   end
   write_counters(P, round.workers, round.waiting, round.scores)
+  write_ends(round.ends, round.now)
   return reply
 end
 

@@ -14,8 +14,9 @@ JOBS_A_CALL = 100
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take the lane's entry `member` to `worker`; without one, park its job for `park_ms`; with neither, set it aside.
-    its job aside, because it can't be read. An entry without a queued job is removed.
+    """Take the lane's entry `member` to `worker`; with no worker, park its job for `park_ms`.
+
+    With neither the job is set aside, because it can't be read. An entry without a queued job is removed.
     """
 
     member: str | bytes

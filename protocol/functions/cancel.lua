@@ -6,12 +6,7 @@ local function cancel(KEYS, ARGV)
   local job = load_job(P, ARGV[1])
   if not job then return '' end
   if ENDED[job.state] then return job.state end
-  local refused = denied_notice(job)
-  if not refused and HELD[job.state] then
-    refused = denied('XADD', inbox_key(P, job.worker), '*', 'k', '')
-      or denied('HSET', worker_key(P, job.worker), 'held', 0)
-  end
-  if refused then return refused end
+  demand_all(job)
   end_early(job, 'cancelled', 'it was cancelled', now_ms())
   return job.state
 end

@@ -7,7 +7,7 @@ local function forget(KEYS, ARGV)
   if KEYS[5] then redis.call('XDEL', KEYS[5], ARGV[3]) end
   local job = redis.call('HMGET', job_key(P, ref), 'state', 'attempt', 'dead')
   if not job[1] then return 1 end
-  if not ENDED[job[1]] or job[2] ~= ARGV[2] then return 0 end
+  if not ENDED[job[1]] or (job[2] or '0') ~= ARGV[2] then return 0 end
   if not job[3] then redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4]) end
   return 1
 end

@@ -4,12 +4,21 @@
 local NONCES_KEPT = 8
 local DEFAULT_LIMIT = { high = 10000, medium = 1000000, low = 1000000 }
 
+-- The last nonces that this id was submitted with.
+local function with_nonce(nonces, nonce)
+  local kept = {}
+  for n in string.gmatch(nonces, '%S+') do kept[#kept + 1] = n end
+  kept[#kept + 1] = nonce
+  return table.concat(kept, ' ', math.max(1, #kept - NONCES_KEPT + 1))
+end
+
 -- A job that is there already: the same one for the same body, unless it ended without a result.
 local function submit_again(job, digest, nonces, nonce, new_digest, reply)
   local answer = { 'ok', job.state, tonumber(job.attempt), 0 }
   if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true) then return answer end
   if ENDED[job.state] and job.state ~= 'completed' then return nil end
   if digest ~= new_digest then return { 'conflict' } end
+  redis.call('HSET', job.key, 'nonces', with_nonce(nonces, nonce))
   if reply ~= '' then
     redis.call('HSET', job.key, 'reply', reply)
     if ENDED[job.state] then
@@ -23,12 +32,9 @@ end
 -- A new run over an old one: the last nonces stay known, and the attempt number rises above the old run's, or a follower
 -- would take the new frames for seen ones.
 local function replace(job, nonces, nonce)
-  local kept = {}
-  for n in string.gmatch(nonces, '%S+') do kept[#kept + 1] = n end
-  kept[#kept + 1] = nonce
   redis.call('DEL', job.key, result_key(job.P, job.ref), tokens_key(job.P, job.ref))
   local attempt = redis.call('HINCRBY', clock_key(job.P), 'attempt', 1)
-  return table.concat(kept, ' ', math.max(1, #kept - NONCES_KEPT + 1)), int(attempt)
+  return with_nonce(nonces, nonce), int(attempt)
 end
 
 local function over_limit(priority, lane, mine)

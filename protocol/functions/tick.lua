@@ -24,8 +24,9 @@ end
 local function ripen(P, now)
   local due = redis.call('ZRANGEBYSCORE', due_key(P), '-inf', int(now), 'LIMIT', 0, JOBS_A_CALL)
   for _, ref in ipairs(due) do
-    redis.call('ZREM', due_key(P), ref)
     local job = load_job(P, ref)
+    if job then demand_all(job) end
+    redis.call('ZREM', due_key(P), ref)
     if job and job.state == 'delayed' then
       -- A retry keeps its score; a delayed job is scored now, or it would jump ahead of the lane's time.
       local f = redis.call('HMGET', job.key, 'hold', 'cost')
@@ -38,9 +39,13 @@ end
 local function expire(P, now)
   local late = redis.call('ZRANGEBYSCORE', deadlines_key(P), '-inf', int(now), 'LIMIT', 0, JOBS_A_CALL)
   for _, ref in ipairs(late) do
-    redis.call('ZREM', deadlines_key(P), ref)
     local job = load_job(P, ref)
-    if job and not ENDED[job.state] then end_early(job, 'expired', 'its deadline passed', now) end
+    if job and not ENDED[job.state] then
+      demand_all(job)
+      end_early(job, 'expired', 'its deadline passed', now)
+    else
+      redis.call('ZREM', deadlines_key(P), ref)
+    end
   end
   return #late
 end

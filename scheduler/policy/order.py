@@ -50,7 +50,8 @@ def near_deadlines(lanes: tuple[_Lane, ...], now_ms: float, targets: Targets) ->
     """The jobs that can still meet their deadlines but only if they start soon, the most urgent first."""
     horizon = now_ms + targets.near_ms
     near = [job for lane in lanes for job in lane if horizon >= job.start_by_ms >= now_ms]
-    return tuple(sorted(near, key=lambda job: (job.start_by_ms, _PLACE[job.priority], job.rank)))
+    # The sort is stable: among equals the lane's own order stays.
+    return tuple(sorted(near, key=lambda job: (job.start_by_ms, _PLACE[job.priority])))
 
 
 @dataclass(slots=True)

@@ -31,7 +31,6 @@ class JobView:
         submitted_ms: since when it waits.
         deadline_ms: when it expires; 0 for never.
         strikes: attempts that ended with their engine or worker dead.
-        rank: its place in its lane, from 0.
         start_by_ms: the deadline less the predicted run time; infinite without a deadline.
         tokens: what it holds of the KV cache at its end: prompt and output.
     """
@@ -43,7 +42,6 @@ class JobView:
     submitted_ms: float
     deadline_ms: float = 0
     strikes: int = 0
-    rank: int = 0
     start_by_ms: float = field(init=False)
     tokens: int = field(init=False)
 

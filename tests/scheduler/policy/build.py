@@ -29,7 +29,7 @@ def job(ref: str, priority: Priority = HIGH, waited: float = 0, of: JobSpec | No
 def lane(
     priority: Priority, count: int, waited: float = 0, of: JobSpec | None = None, **fields: int
 ) -> tuple[JobView, ...]:
-    return tuple(job(f"{priority}:{n}", priority, waited, of, rank=n, **fields) for n in range(count))
+    return tuple(job(f"{priority}:{n}", priority, waited, of, **fields) for n in range(count))
 
 
 def worker(
@@ -83,7 +83,6 @@ def _jobs(draw: st.DrawFn, priority: Priority) -> tuple[JobView, ...]:
                 of,
                 deadline_ms=0 if left is None else int(NOW_MS + left),
                 strikes=draw(st.sampled_from([0, 0, 0, 1, 2])),
-                rank=n,
             )
         )
     return tuple(made)

@@ -54,8 +54,8 @@ def due_in(left_ms: float, run_ms: int = 0) -> int:
     return int(NOW_MS + left_ms + run_ms)
 
 
-def instant(ref: str, priority: Priority, left_ms: float, rank: int = 0) -> JobView:
-    return job(ref, priority, of=spec(0, 0), deadline_ms=due_in(left_ms), rank=rank)
+def instant(ref: str, priority: Priority, left_ms: float) -> JobView:
+    return job(ref, priority, of=spec(0, 0), deadline_ms=due_in(left_ms))
 
 
 def test_a_job_that_must_start_now_overtakes_its_lane_and_newcomers() -> None:
@@ -73,5 +73,5 @@ def test_the_nearest_deadline_comes_first() -> None:
 
 
 def test_each_job_comes_once() -> None:
-    lanes = [tuple(instant(f"{p}{n}", p, n * 300, n) for n in range(9)) for p in (HIGH, LOW)]
+    lanes = [tuple(instant(f"{p}{n}", p, n * 300) for n in range(9)) for p in (HIGH, LOW)]
     assert sorted(ordered(*lanes)) == sorted(found.ref for lane in lanes for found in lane)

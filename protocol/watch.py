@@ -1,0 +1,75 @@
+"""Reads that the dispatcher repeats each round: lean, and they parse only what has changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol import keys
+from protocol.call import Call
+from protocol.handle import Shard
+from protocol.messages import LoadReport
+from protocol.states import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerNow:
+    """A worker's hash as it stands.
+
+    Attributes:
+        state: `ready` or why it takes nothing.
+        held: jobs that it holds, by Redis's count.
+        solo: it runs a job with two strikes, which runs alone.
+        report_ms: when it published its report, in Redis's time.
+        report: None when it can't be read.
+    """
+
+    label: str
+    state: str
+    slots: int
+    held: int
+    solo: bool
+    report_ms: int
+    report: LoadReport | None
+
+
+def hint(shard: Shard, block_ms: int) -> Call[bool]:
+    """Wait at most `block_ms` until something has changed since `wake`; says whether it has."""
+    return Call(("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", keys.events(shard), "0"), bool)
+
+
+def lane_members(shard: Shard, priority: Priority, count: int) -> Call[list[bytes]]:
+    """The first `count` entries of a lane, as they are: they may have been written by hand."""
+    return Call(("ZRANGE", keys.lane(shard, priority), 0, count - 1), list)
+
+
+def member_ref(member: bytes) -> str | None:
+    """The name inside the shard of the job that a lane's entry stands for; None when it names none."""
+    try:
+        seq, _, ref = member.decode().partition(":")
+    except UnicodeDecodeError:
+        return None
+    return ref if seq.isdecimal() and ":" in ref else None
+
+
+def worker_now(shard: Shard, worker_id: str, before: WorkerNow | None = None) -> Call[WorkerNow | None]:
+    """A worker's hash; None when it is gone or can't be read. No new report since `before`: its report is kept."""
+
+    def parse(reply: Sequence[bytes | None]) -> WorkerNow | None:
+        label, state, slots, held, solo, at, report = reply
+        if label is None or state is None or at is None:
+            return None
+        try:
+            who, counts, report_ms = (label.decode(), state.decode()), (int(slots or 0), int(held or 0)), int(at)
+        except ValueError:
+            return None
+        known = before.report if before and before.report_ms == report_ms else _report(report)
+        return WorkerNow(*who, *counts, solo == b"1", report_ms, known)
+
+    fields = ("label", "state", "slots", "held", "solo", "at", "report")
+    return Call(("HMGET", keys.worker(shard, worker_id), *fields), parse)
+
+
+def _report(text: bytes | None) -> LoadReport | None:
+    try:
+        return LoadReport.model_validate_json(text or b"")
+    except ValueError:
+        return None

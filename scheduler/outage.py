@@ -1,0 +1,41 @@
+"""Says once that Redis is away and once that it is back, however many loops notice."""
+
+from structlog.typing import FilteringBoundLogger
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
+
+class Outage:
+    """Shared by all that one process does on one Redis."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log, self._away = log, False
+
+    def began(self, why: Exception) -> None:
+        """A call found Redis away."""
+        if not self._away:
+            self._log.warning("redis_away", why=str(why), then="dispatch goes on when it is back")
+        self._away = True
+
+    def over(self) -> None:
+        """A call was answered."""
+        if self._away:
+            self._log.warning("redis_back")
+        self._away = False
+
+
+class Backoff:
+    """Pauses that double from `FIRST_PAUSE_S` to `LONGEST_PAUSE_S`, until something succeeds."""
+
+    def __init__(self) -> None:
+        self._next_s = FIRST_PAUSE_S
+
+    def pause_s(self) -> float:
+        """How long to pause after one more failure."""
+        now, self._next_s = self._next_s, min(2 * self._next_s, LONGEST_PAUSE_S)
+        return now
+
+    def reset(self) -> None:
+        """It succeeded."""
+        self._next_s = FIRST_PAUSE_S

@@ -1,0 +1,147 @@
+"""Reads one shard in one round trip, or two when there are jobs or workers that were not seen before."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from protocol import reads, watch
+from protocol.call import Call, run_all, value_of
+from protocol.errors import FleetError, StoreUnavailable, WrongType
+from protocol.functions import wake
+from protocol.handle import Shard
+from protocol.messages import WaitingJob
+from protocol.states import Priority
+from protocol.watch import WorkerNow
+from scheduler.policy.view import HEADS, JobView
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One shard at one moment.
+
+    Attributes:
+        now_ms: Redis's time.
+        lanes: the first jobs of each lane, in its order.
+        more: a lane may hold more jobs than were read.
+        unreadable: entries of lanes behind which stands no job that can be read.
+        leases: worker id → end of its lease in ms; 0 while it is being reclaimed.
+        workers: what each leased worker's hash says; one that can't be read is left out.
+    """
+
+    now_ms: float
+    lanes: tuple[tuple[JobView, ...], ...]
+    more: bool
+    unreadable: tuple[bytes, ...]
+    leases: Mapping[str, int]
+    workers: Mapping[str, WorkerNow]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What the first round trip tells."""
+
+    now_ms: int
+    leases: dict[str, int]
+    heads: dict[Priority, list[bytes]]
+    workers: dict[str, WorkerNow]
+
+
+class Reader:
+    """Keeps what it has parsed: a job's description by its entry in the lane, a worker's report by its time."""
+
+    def __init__(self, redis: Redis, shard: Shard) -> None:
+        self._redis, self._shard = redis, shard
+        self._jobs: dict[bytes, JobView | None] = {}
+        self._workers: dict[str, WorkerNow] = {}
+
+    async def read(self) -> Snapshot:
+        """Clear the hint, then read.
+
+        Raises:
+            FleetError: Redis does not answer, or lacks the function library.
+        """
+        sight = await self._look()
+        loop = asyncio.get_running_loop()
+        seen_at = loop.time()
+        await self._fill_in(sight)
+        elapsed_ms = (loop.time() - seen_at) * 1000
+        lanes = tuple(tuple(filter(None, map(self._jobs.get, members))) for members in sight.heads.values())
+        return Snapshot(
+            now_ms=sight.now_ms + elapsed_ms,
+            lanes=lanes,
+            more=any(len(members) == HEADS for members in sight.heads.values()),
+            unreadable=tuple(member for member, job in self._jobs.items() if job is None),
+            leases=sight.leases,
+            workers=self._workers,
+        )
+
+    def forget(self, members: Sequence[str]) -> None:
+        """These entries were moved; should they come back, their jobs may have changed."""
+        for member in members:
+            self._jobs.pop(member.encode(), None)
+
+    def forget_all(self) -> None:
+        """Others may have moved anything."""
+        self._jobs.clear()
+        self._workers.clear()
+
+    async def _look(self) -> _Sight:
+        shard, known = self._shard, list(self._workers.items())
+        calls: list[Call[Any]] = [wake(shard), reads.store_time_ms(), reads.leases(shard)]
+        calls += (watch.lane_members(shard, priority, HEADS) for priority in Priority)
+        calls += (watch.worker_now(shard, worker, before) for worker, before in known)
+        cleared, now_ms, leases, *rest = await run_all(self._redis, calls)
+        value_of(cleared)
+        heads, workers = rest[: len(Priority)], rest[len(Priority) :]
+        return _Sight(
+            now_ms=value_of(now_ms),
+            leases=value_of(leases),
+            heads={priority: value_of(members) for priority, members in zip(Priority, heads, strict=True)},
+            workers=_readable([worker for worker, _ in known], workers),
+        )
+
+    async def _fill_in(self, sight: _Sight) -> None:
+        """Read what is new, and forget what is no longer in sight."""
+        before, self._jobs = self._jobs, {}
+        new_jobs: list[tuple[bytes, str, Priority]] = []
+        for priority, members in sight.heads.items():
+            for member in members:
+                if member in before:
+                    self._jobs[member] = before[member]
+                elif ref := watch.member_ref(member):
+                    new_jobs.append((member, ref, priority))
+                else:
+                    self._jobs[member] = None
+        new_workers = [worker for worker in sight.leases if worker not in sight.workers]
+        self._workers = {worker: now for worker, now in sight.workers.items() if worker in sight.leases}
+        if not new_jobs and not new_workers:
+            return
+        calls: list[Call[Any]] = [reads.waiting_job(self._shard, ref) for _, ref, _ in new_jobs]
+        calls += (watch.worker_now(self._shard, worker) for worker in new_workers)
+        answers = await run_all(self._redis, calls)
+        for (member, ref, priority), answer in zip(new_jobs, answers, strict=False):
+            self._learn(member, ref, priority, answer)
+        self._workers |= _readable(new_workers, answers[len(new_jobs) :])
+
+    def _learn(self, member: bytes, ref: str, priority: Priority, answer: WaitingJob | FleetError | None) -> None:
+        if answer is None or isinstance(answer, WrongType):
+            self._jobs[member] = None
+        else:
+            job = value_of(answer)
+            self._jobs[member] = JobView(
+                ref, member.decode(), priority, job.spec, job.submitted_ms, job.deadline_ms, job.strikes
+            )
+
+
+def _readable(workers: Sequence[str], answers: Sequence[WorkerNow | FleetError | None]) -> dict[str, WorkerNow]:
+    """Those whose hash could be read; a broken one takes no jobs and stops nobody."""
+    found: dict[str, WorkerNow] = {}
+    for worker, answer in zip(workers, answers, strict=True):
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        if isinstance(answer, WorkerNow):
+            found[worker] = answer
+    return found

@@ -1,0 +1,107 @@
+"""Keeps account of the workers: tells the ledger what they reported, and the log who came, went or fell silent."""
+
+from structlog.typing import FilteringBoundLogger
+
+from protocol.messages import LoadReport
+from protocol.watch import WorkerNow
+from scheduler.policy.ledger import Ledger
+from scheduler.policy.view import WorkerView
+from scheduler.read import Snapshot
+
+NO_REPORT = LoadReport()
+
+
+class Roster:
+    """The leased workers of one shard.
+
+    Args:
+        ledger: counts what was assigned since each report.
+        log: bound to the shard.
+        silence_ms: a report older than this is news for the log; dispatch goes on by the ledger.
+    """
+
+    def __init__(self, ledger: Ledger, log: FilteringBoundLogger, silence_ms: float) -> None:
+        self._ledger, self._log, self._silence_ms = ledger, log, silence_ms
+        self._leases: dict[str, int] = {}
+        self._known: dict[str, WorkerNow] = {}
+        self._reports: dict[str, LoadReport] = {}
+        self._silent: set[str] = set()
+        self._unreadable: dict[str, int] = {}
+
+    def update(self, snapshot: Snapshot) -> tuple[WorkerView, ...]:
+        """Take in what was read; yields the workers whose leases hold."""
+        self._tell_gone(snapshot)
+        self._tell_unreadable(snapshot)
+        for worker, now in snapshot.workers.items():
+            if worker not in self._known:
+                self._log.info("worker_joined", worker=worker, label=now.label, state=now.state, slots=now.slots)
+            self._take_report(worker, now)
+            self._tell_silence(worker, now, snapshot)
+            if not now.held:
+                self._ledger.idle(worker)
+        self._leases |= {worker: lease for worker, lease in snapshot.leases.items() if lease}
+        self._known |= snapshot.workers
+        return tuple(
+            self._view(worker, now, snapshot.now_ms)
+            for worker, now in snapshot.workers.items()
+            if snapshot.leases[worker] > snapshot.now_ms
+        )
+
+    def reclaiming(self, snapshot: Snapshot) -> bool:
+        """Whether a worker that lapsed still holds jobs; one that leaves hands its jobs back by itself."""
+        return any(
+            not lease and self._leases.get(worker, 0) <= snapshot.now_ms for worker, lease in snapshot.leases.items()
+        )
+
+    def _tell_gone(self, snapshot: Snapshot) -> None:
+        """A worker that leaves has a lease; one whose lease had ended was reclaimed."""
+        gone = [worker for worker in self._known if worker not in snapshot.leases]
+        for worker in gone:
+            last = self._known.pop(worker)
+            if self._leases.pop(worker, 0) <= snapshot.now_ms:
+                self._log.warning("worker_reclaimed", worker=worker, label=last.label)
+            else:
+                self._log.info("worker_left", worker=worker, label=last.label)
+            self._reports.pop(worker, None)
+            self._silent.discard(worker)
+        if gone:
+            self._ledger.keep(snapshot.leases)
+
+    def _tell_unreadable(self, snapshot: Snapshot) -> None:
+        """A worker that leaves between two reads looks so once; only one that stays so is news."""
+        unreadable = snapshot.leases.keys() - snapshot.workers.keys()
+        self._unreadable = {worker: self._unreadable.get(worker, 0) + 1 for worker in unreadable}
+        for worker, times in self._unreadable.items():
+            if times == 2:
+                self._log.warning("worker_unreadable", worker=worker)
+
+    def _take_report(self, worker: str, now: WorkerNow) -> None:
+        before = self._known.get(worker)
+        if before and before.report_ms == now.report_ms:
+            return
+        if now.report:
+            self._reports[worker] = now.report
+            self._ledger.reported(worker, now.report)
+        elif not before or before.report:
+            self._log.warning("report_unreadable", worker=worker, label=now.label)
+
+    def _tell_silence(self, worker: str, now: WorkerNow, snapshot: Snapshot) -> None:
+        silent = snapshot.now_ms - now.report_ms > self._silence_ms
+        if silent and worker not in self._silent:
+            self._silent.add(worker)
+            self._log.warning("reports_stopped", worker=worker, label=now.label, goes_on_by="own counters")
+        elif not silent:
+            self._silent.discard(worker)
+
+    def _view(self, worker: str, now: WorkerNow, now_ms: float) -> WorkerView:
+        return WorkerView(
+            id=worker,
+            label=now.label,
+            ready=now.state == "ready",
+            slots=now.slots,
+            held=now.held,
+            solo=now.solo,
+            report=self._reports.get(worker, NO_REPORT),
+            report_age_ms=now_ms - now.report_ms,
+            unseen=self._ledger.unseen(worker),
+        )

@@ -1,0 +1,63 @@
+"""What the settings mean for dispatch, worked out once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocol.errors import SetupError
+from protocol.functions import TickTimes
+from protocol.settings import Settings
+from protocol.states import Priority
+from scheduler.policy.order import Targets
+from scheduler.policy.policy import Policy
+from scheduler.policy.registry import POLICIES
+from scheduler.policy.window import Window
+
+SILENT_BEATS = 4
+"""A worker that has missed so many beats is silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a dispatcher goes by.
+
+    Attributes:
+        policy: chooses among the workers that may take a job.
+        targets: how long a job of each priority should wait at most.
+        window: how long offline jobs gather.
+        times: of the lead and the leases, in Redis's time.
+        limits: jobs waiting in each lane.
+        tick_s: how often the leader keeps house, and a standby asks for the lead.
+        silence_ms: from this age on a load report is worth a line in the log.
+    """
+
+    policy: Policy
+    targets: Targets
+    window: Window
+    times: TickTimes
+    limits: Mapping[Priority, int]
+    tick_s: float
+    silence_ms: float
+
+
+def rules_of(settings: Settings) -> Rules:
+    """Read the settings.
+
+    Raises:
+        SetupError: there is no policy of that name.
+    """
+    policy = POLICIES.get(settings.policy)
+    if policy is None:
+        raise SetupError(f"there is no policy {settings.policy!r}", f"Choose one of: {', '.join(sorted(POLICIES))}.")
+    targets = (settings.target_high_s, settings.target_medium_s, settings.target_low_s)
+    limits = (settings.limit_high, settings.limit_medium, settings.limit_low)
+    # A takeover is no gap: it is over within lead + tick.
+    gap_s = settings.lead_s + 2 * settings.tick_s
+    return Rules(
+        policy=policy,
+        targets=Targets(*(1000 * target for target in targets)),
+        window=Window(offline_ms=1000 * settings.window_s),
+        times=TickTimes(*(round(1000 * seconds) for seconds in (settings.lead_s, settings.lease_s, gap_s))),
+        limits=dict(zip(Priority, limits, strict=True)),
+        tick_s=settings.tick_s,
+        silence_ms=1000 * SILENT_BEATS * settings.beat_s,
+    )

@@ -1,0 +1,75 @@
+"""One term of leadership over a shard: what a leader remembers, and the round that it repeats."""
+
+import random
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from protocol.handle import Shard
+from scheduler.apply import Applier
+from scheduler.policy.decide import decide
+from scheduler.policy.ledger import Ledger
+from scheduler.policy.view import FleetView
+from scheduler.read import Reader
+from scheduler.roster import Roster
+from scheduler.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """How a round ended.
+
+    Attributes:
+        leads: False when another dispatcher leads: the term is over.
+        again: there is more to do though nothing new happens.
+        wake_in_ms: when a batch window closes; None when only news can change the decision.
+        backlog: jobs are left waiting because the workers are full.
+        reclaiming: a worker that lapsed still holds jobs.
+    """
+
+    leads: bool
+    again: bool
+    wake_in_ms: float | None
+    backlog: bool
+    reclaiming: bool
+
+
+class Term:
+    """Reads, decides and applies, round after round. The next leader begins with a new one."""
+
+    def __init__(self, redis: Redis, shard: Shard, token: str, rules: Rules, log: FilteringBoundLogger) -> None:
+        self._rules, self._log = rules, log
+        self._ledger = Ledger()
+        self._reader = Reader(redis, shard)
+        self._roster = Roster(self._ledger, log, rules.silence_ms)
+        self._applier = Applier(redis, shard, token, self._ledger, log)
+        self._chance = random.Random()  # noqa: S311 - breaks ties between workers, guards nothing
+
+    def forget(self) -> None:
+        """After a failure: nobody knows what was moved."""
+        self._reader.forget_all()
+
+    async def round(self) -> Round:
+        """Read, decide, apply.
+
+        Raises:
+            FleetError: Redis does not answer, or lacks the function library.
+        """
+        rules = self._rules
+        snapshot = await self._reader.read()
+        view = FleetView(snapshot.lanes, self._roster.update(snapshot), self._ledger.started)
+        decision = decide(view, snapshot.now_ms, self._chance, rules.policy, rules.targets, rules.window)
+        applied = await self._applier.apply(decision, snapshot)
+        self._reader.forget(applied.left)
+        if applied.error:
+            raise applied.error
+        wake_at_ms = decision.wake_at_ms
+        waiting = sum(map(len, snapshot.lanes)) - len(applied.left)
+        return Round(
+            leads=applied.leads,
+            again=bool(applied.left or snapshot.unreadable) and snapshot.more,
+            wake_in_ms=None if wake_at_ms is None else wake_at_ms - snapshot.now_ms,
+            backlog=waiting > 0,
+            reclaiming=self._roster.reclaiming(snapshot),
+        )

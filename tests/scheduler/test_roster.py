@@ -1,0 +1,123 @@
+"""What the dispatcher notices about workers, with no Redis in it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from protocol.log import get_logger
+from protocol.messages import LoadReport
+from protocol.watch import WorkerNow
+from scheduler.policy.ledger import Ledger
+from scheduler.read import Snapshot
+from scheduler.roster import Roster
+from tests.support.builders import SPEC
+
+NOW_MS = 1_000_000
+LEASE_MS = 10_000
+IDLE = WorkerNow("gpu-0", "ready", 4, held=0, solo=False, report_ms=NOW_MS, report=LoadReport(taken=0))
+
+
+@pytest.fixture
+def lines() -> Iterator[list[EventDict]]:
+    with capture_logs() as captured:
+        yield captured
+
+
+class Watch:
+    """A roster that is shown one worker, w1, again and again."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.roster = Roster(self.ledger, get_logger("test"), silence_ms=2_000)
+
+    def see(self, now: WorkerNow | None, at_ms: float = NOW_MS, lease_ms: int | None = NOW_MS + LEASE_MS) -> Snapshot:
+        leases = {} if lease_ms is None else {"w1": lease_ms}
+        workers = {} if now is None else {"w1": now}
+        snapshot = Snapshot(at_ms, ((), (), ()), more=False, unreadable=(), leases=leases, workers=workers)
+        self.views = self.roster.update(snapshot)
+        return snapshot
+
+
+def events(lines: list[EventDict]) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+def test_a_worker_joins_and_leaves(lines: list[EventDict]) -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    assert [(view.id, view.label, view.ready, view.slots) for view in watch.views] == [("w1", "gpu-0", True, 4)]
+    watch.see(IDLE, lease_ms=0)  # it hands its jobs back
+    assert watch.views == ()
+    watch.see(None, lease_ms=None)
+    assert events(lines) == ["worker_joined", "worker_left"]
+
+
+def test_a_worker_that_lapsed_is_reclaimed(lines: list[EventDict]) -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    later = NOW_MS + LEASE_MS + 1
+    watch.see(None, at_ms=later, lease_ms=None)
+    assert lines[-1]["event"] == "worker_reclaimed"
+    assert lines[-1]["log_level"] == "warning"
+
+
+def test_a_worker_that_lapsed_is_not_in_view_and_being_reclaimed_until_it_is_gone() -> None:
+    watch = Watch()
+    assert not watch.roster.reclaiming(watch.see(IDLE))
+    later = NOW_MS + LEASE_MS + 1
+    assert watch.roster.reclaiming(watch.see(IDLE, at_ms=later, lease_ms=0))
+    assert watch.views == ()
+
+
+def test_one_that_leaves_is_not_being_reclaimed() -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    assert not watch.roster.reclaiming(watch.see(IDLE, lease_ms=0))
+
+
+def test_silence_is_said_once_until_the_next_report(lines: list[EventDict]) -> None:
+    watch = Watch()
+    for at_ms in (NOW_MS, NOW_MS + 2_001, NOW_MS + 2_500):
+        watch.see(IDLE, at_ms)
+    watch.see(replace(IDLE, report_ms=NOW_MS + 3_000), NOW_MS + 3_000)
+    watch.see(replace(IDLE, report_ms=NOW_MS + 3_000), NOW_MS + 6_000)
+    assert events(lines) == ["worker_joined", "reports_stopped", "reports_stopped"]
+
+
+def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    watch.ledger.assigned("w1", 7, SPEC)
+    busy = replace(IDLE, held=1)
+    watch.see(busy)
+    assert watch.views[0].unseen.jobs == 1
+    watch.see(replace(busy, report_ms=NOW_MS + 500, report=LoadReport(running=1, taken=7)))
+    assert watch.views[0].unseen.jobs == 0
+    assert watch.views[0].report.running == 1
+
+
+def test_a_worker_that_holds_nothing_has_nothing_unseen() -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    watch.ledger.assigned("w1", 7, SPEC)
+    watch.see(IDLE)
+    assert watch.views[0].unseen.jobs == 0
+
+
+def test_an_unreadable_report_leaves_the_last_one(lines: list[EventDict]) -> None:
+    watch = Watch()
+    watch.see(replace(IDLE, report=LoadReport(running=2)))
+    for later in (500, 1_000):
+        watch.see(replace(IDLE, report=None, report_ms=NOW_MS + later))
+    assert watch.views[0].report.running == 2
+    assert events(lines) == ["worker_joined", "report_unreadable"]
+
+
+def test_a_worker_that_stays_unreadable_is_said_once(lines: list[EventDict]) -> None:
+    watch = Watch()
+    for _ in range(4):
+        watch.see(None)
+    assert events(lines) == ["worker_unreadable"]

@@ -1,0 +1,48 @@
+import pytest
+from structlog.testing import capture_logs
+
+from protocol.errors import SetupError
+from protocol.log import get_logger
+from protocol.settings import Settings
+from protocol.states import Priority
+from scheduler.outage import LONGEST_PAUSE_S, Backoff, Outage
+from scheduler.policy.load_score import LoadScore
+from scheduler.rules import rules_of
+
+
+def test_settings_become_ms() -> None:
+    rules = rules_of(Settings(target_medium_s=7, lead_s=2, tick_s=0.5, lease_s=3, window_s=0.1))
+    assert rules.targets.medium_ms == 7_000
+    assert (rules.times.lead_ms, rules.times.lease_ms, rules.times.gap_ms) == (2_000, 3_000, 3_000)
+    assert rules.window.offline_ms == 100
+
+
+def test_limits_and_policy_are_chosen_by_settings() -> None:
+    rules = rules_of(Settings(limit_low=5, policy="load-score"))
+    assert rules.limits[Priority.LOW] == 5
+    assert isinstance(rules.policy, LoadScore)
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SetupError, match="least-work, load-score"):
+        rules_of(Settings(policy="random"))
+
+
+def test_an_outage_is_said_once_however_many_notice() -> None:
+    with capture_logs() as lines:
+        outage = Outage(get_logger("test"))
+        outage.over()
+        for _ in range(3):
+            outage.began(OSError("gone"))
+        for _ in range(3):
+            outage.over()
+    assert [line["event"] for line in lines] == ["redis_away", "redis_back"]
+
+
+def test_pauses_grow_to_a_limit_and_begin_anew_after_success() -> None:
+    backoff = Backoff()
+    pauses = [backoff.pause_s() for _ in range(8)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_PAUSE_S
+    backoff.reset()
+    assert backoff.pause_s() == pauses[0]
