@@ -53,13 +53,19 @@ end
 
 -- Keys that the caller could not name are checked before the first write: a denial never leaves half a move. DEL takes
 -- any number of keys, so that one check does for all.
-local function demand(...)
-  if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', ...) then
+local function demand_right(command, ...)
+  if redis.acl_check_cmd and not redis.acl_check_cmd(command, ...) then
     error({ err = 'NOPERM no permission for a key of this move' })
   end
 end
 
--- Every key of its own that a job's move may touch.
+local function demand(...) demand_right('DEL', ...) end
+
+local function demand_notice(job)
+  if job.reply ~= '' then demand(done_key(job.P, job.reply)) end
+end
+
+-- Every key of its own that a job's move may touch, and its channel.
 local function demand_all(job)
   local P, ref = job.P, job.ref
   local names = { job.key, body_key(P, ref), result_key(P, ref), tokens_key(P, ref), tenant_key(P, tenant_of(ref)) }
@@ -68,4 +74,5 @@ local function demand_all(job)
     names[#names + 1], names[#names + 2] = inbox_key(P, job.worker), worker_key(P, job.worker)
   end
   demand(unpack(names))
+  demand_right('PUBLISH', tokens_key(P, ref), '')
 end

@@ -10,7 +10,7 @@ local function finish(KEYS, ARGV)
     return { 'stale' }
   end
   if job.frames < tonumber(frames) then return { 'gap', job.frames } end
-  demand_all(job)
+  demand_notice(job)
   local at = ''
   if tonumber(first) >= 0 and not job.log then at = int(number(job.started) + tonumber(first)) end
   finalise(job, state, outcome, code, now_ms(), at)

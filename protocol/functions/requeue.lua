@@ -5,7 +5,7 @@ local function requeue(KEYS, ARGV)
   local P, ref, attempt, worker, fault, delay = prefix(KEYS), unpack(ARGV, 1, 5)
   local job = load_job(P, ref)
   if not held_by(job, attempt, worker) then return { 'stale' } end
-  demand_all(job)
+  demand_notice(job)
   return { give_back(job, fault, tonumber(delay), now_ms()) }
 end
 

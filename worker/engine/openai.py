@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
 from protocol.errors import SetupError
@@ -98,12 +98,11 @@ class OpenAIEngine:
         """Return once three health checks in a row failed; they come faster when requests do not get through."""
         failures = 0
         while failures < FAILURES_IN_A_ROW:
-            try:
-                pause_s = SUSPICIOUS_EVERY_S if failures else HEALTH_EVERY_S
-                await asyncio.wait_for(self._suspicious.wait(), pause_s)
+            # No `wait_for`: before Python 3.12 it can swallow a cancellation.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SUSPICIOUS_EVERY_S if failures else HEALTH_EVERY_S):
+                    await self._suspicious.wait()
                 self._suspicious.clear()
-            except TimeoutError:
-                pass
             failures = 0 if _is_well(await self._upstream.health()) else failures + 1
         return f"{FAILURES_IN_A_ROW} health checks in a row failed"
 

@@ -1,0 +1,46 @@
+"""Where rows end: their output lines are written, then counted."""
+
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+from producer.batch import rows
+from producer.batch.lines import BadRow
+from producer.batch.tally import BatchSummary, FinishedRow
+
+Written = tuple[bytes, FinishedRow]
+
+
+class Desk:
+    """Writes output lines as rows end."""
+
+    def __init__(
+        self, writer: BinaryIO, summary: BatchSummary, on_rows: Callable[[Sequence[FinishedRow]], None]
+    ) -> None:
+        """`on_rows` is called after lines were written."""
+        self._writer = writer
+        self._summary = summary
+        self._on_rows = on_rows
+
+    def write(self, done: Sequence[Written]) -> None:
+        """Write lines, whole and flushed, and count their rows."""
+        if not done:
+            return
+        self._writer.write(b"".join(line for line, _ in done))
+        self._writer.flush()
+        finished = [row for _, row in done]
+        for row in finished:
+            self._summary.add(row)
+        self._on_rows(finished)
+
+    def refuse(self, bad: Sequence[BadRow]) -> None:
+        """Write the lines of rows that get no answer."""
+        self.write([(self._refusal(row), FinishedRow(row.number, failed=True)) for row in bad])
+
+    def _refusal(self, row: BadRow) -> bytes:
+        row_id = own_id(self._summary.batch_id, row.number)
+        return rows.refused(row_id, row.custom_id, row.code, f"line {row.number}: {row.message}")
+
+
+def own_id(batch_id: str, number: int) -> str:
+    """A row's job id."""
+    return f"{batch_id}-{number}"

@@ -1,0 +1,66 @@
+"""The rows that are in Redis: never more than the window holds, however long the file is."""
+
+import asyncio
+from dataclasses import dataclass
+
+from producer.batch.lines import Row
+from protocol.handle import Handle, Shard
+
+
+@dataclass(slots=True)
+class Pending:
+    """A row on its way."""
+
+    row: Row
+    handle: Handle | None = None
+    """None until it was accepted."""
+    sent: int = 0
+    """How often it was submitted: more than once when Redis lost it."""
+
+
+class Window:
+    """Places for rows; the row's own id names it."""
+
+    def __init__(self, size: int) -> None:
+        """All places are free."""
+        self._size = size
+        self._room = asyncio.Event()
+        self._news = asyncio.Event()
+        self.pending: dict[str, Pending] = {}
+        self.shards: list[Shard] = []
+        """Every shard that ever took a row."""
+        self.closed = False
+        """True once no new row will come."""
+
+    async def room(self, most: int) -> int:
+        """Wait for a free place; how many there are, at most `most`."""
+        while len(self.pending) >= self._size:
+            self._room.clear()
+            await self._room.wait()
+        return min(most, self._size - len(self.pending))
+
+    def add(self, own_id: str, row: Row) -> None:
+        """Take a place, before the row is submitted: its end may be told before the submit's answer is here."""
+        self.pending.setdefault(own_id, Pending(row)).sent += 1
+
+    def accept(self, own_id: str, handle: Handle) -> None:
+        """The row was submitted."""
+        if own_id in self.pending:
+            self.pending[own_id].handle = handle
+        if handle.shard not in self.shards:
+            self.shards.append(handle.shard)
+        self._news.set()
+
+    def remove(self, own_id: str) -> None:
+        """The row is done: its place is free."""
+        if self.pending.pop(own_id, None):
+            self._room.set()
+
+    def close(self) -> None:
+        """No new row will come."""
+        self.closed = True
+        self._news.set()
+
+    async def news(self) -> None:
+        """Wait until some row was accepted, or none will come."""
+        await self._news.wait()

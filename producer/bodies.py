@@ -1,0 +1,168 @@
+"""Checks request bodies before anything is stored. A refusal names the field and never repeats its value."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from producer.prompts import check_prompt
+from protocol import wire
+from protocol.errors import InvalidRequest, TooLarge
+from protocol.messages import Endpoint
+from protocol.wire import JsonObject
+
+MAX_MESSAGES = 1_000
+MAX_NESTING = 64
+INT64 = 2**63
+
+Name = Annotated[str, StringConstraints(min_length=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+
+
+class _Envelope(BaseModel):
+    """Only what every engine agrees on is checked; other members go to the engine as they are."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: Name
+    stream: bool | None = None
+
+
+class _Sampling(_Envelope):
+    max_tokens: Positive | None = None
+    temperature: Annotated[Finite, Field(ge=0)] | None = None
+    top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=16)] | None = None
+    seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
+    presence_penalty: Finite | None = None
+    frequency_penalty: Finite | None = None
+    stop: str | Annotated[list[str], Field(max_length=64)] | None = None
+    logit_bias: Annotated[dict[str, Finite], Field(max_length=1_024)] | None = None
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Name
+    text: str | None = None
+
+
+class _ChatMessage(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | Annotated[list[_Part], Field(min_length=1)] | None = None
+
+
+class _Chat(_Sampling):
+    messages: Annotated[list[_ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: Positive | None = None
+
+
+_SHAPES: dict[Endpoint, TypeAdapter[Any]] = {
+    "/v1/chat/completions": TypeAdapter(_Chat),
+    "/v1/completions": TypeAdapter(_Sampling),
+    "/v1/embeddings": TypeAdapter(_Envelope),
+}
+_PROMPT: dict[Endpoint, str] = {
+    "/v1/chat/completions": "messages",
+    "/v1/completions": "prompt",
+    "/v1/embeddings": "input",
+}
+_MODELS = (_Chat, _ChatMessage, _Part)
+_FIELDS = frozenset(name for model in _MODELS for name in model.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBody:
+    """A body that an engine may see: `encoded` as the user ordered it, `digest` the same for equal bodies."""
+
+    encoded: bytes
+    digest: str
+
+
+def check(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> CheckedBody:
+    """Check a body and encode it.
+
+    Raises:
+        TooLarge: it is over `max_bytes` bytes, or has over 1,000 messages.
+        InvalidRequest: it breaks another rule; the message begins with the field.
+    """
+    encoded = _encode(body)
+    if len(encoded) > max_bytes:
+        raise TooLarge(f"the body has {len(encoded)} bytes; the limit is {max_bytes}")
+    # Fewer brackets than levels allowed: no need to walk. Others inside strings cost a walk, no error.
+    if encoded.count(b"{") + encoded.count(b"[") > MAX_NESTING and _too_deep(body):
+        raise InvalidRequest(f"the body is nested over {MAX_NESTING} deep")
+    _check_shape(endpoint, body)
+    _check_prompt(endpoint, body)
+    return CheckedBody(encoded, _digest(endpoint, body))
+
+
+def _encode(body: JsonObject) -> bytes:
+    try:
+        return wire.dumps(body)
+    except TypeError as error:
+        raise InvalidRequest(f"the body can't be written as JSON: {error}") from None
+
+
+def _too_deep(body: JsonObject) -> bool:
+    level: list[object] = [body]
+    for _ in range(MAX_NESTING):
+        level = [child for item in level for child in _children(item) if isinstance(child, dict | list | tuple)]
+        if not level:
+            return False
+    return True
+
+
+def _children(item: object) -> list[object]:
+    if isinstance(item, dict):
+        return list(item.values())
+    return list(item) if isinstance(item, list | tuple) else []
+
+
+def _check_shape(endpoint: Endpoint, body: JsonObject) -> None:
+    messages = body.get("messages")
+    if isinstance(messages, list) and len(messages) > MAX_MESSAGES:
+        raise TooLarge(f"messages: {len(messages)} of them; the limit is {MAX_MESSAGES}")
+    try:
+        _SHAPES[endpoint].validate_python(body)
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False, include_context=False)
+        # The deepest one: of a union's alternatives it is the one that was meant.
+        problem = max(problems, key=lambda found: len(_path(found["loc"])))
+        raise InvalidRequest(f"{'.'.join(_path(problem['loc'])) or 'body'}: {problem['msg']}") from None
+
+
+def _path(location: tuple[int | str, ...]) -> list[str]:
+    """Fields and indices; a union's tags and the user's own keys are none."""
+    return [str(part) for part in location if isinstance(part, int) or part in _FIELDS]
+
+
+def _check_prompt(endpoint: Endpoint, body: JsonObject) -> None:
+    wanted = _PROMPT[endpoint]
+    for name in _PROMPT.values():
+        if name != wanted and body.get(name) is not None:
+            raise InvalidRequest(f"{name}: {endpoint} takes {wanted} alone")
+    if wanted == "messages":
+        _check_contents(body["messages"])
+    else:
+        check_prompt(wanted, body.get(wanted))
+    if wanted == "input" and body.get("stream"):
+        raise InvalidRequest("stream: embeddings are not streamed")
+
+
+def _check_contents(messages: list[Mapping[str, Any]]) -> None:
+    """Only an assistant's turn may be without content: it may call tools instead."""
+    for index, message in enumerate(messages):
+        if message.get("content") is None and message["role"] != "assistant":
+            raise InvalidRequest(f"messages.{index}.content: Field required")
+
+
+def _digest(endpoint: Endpoint, body: JsonObject) -> str:
+    digest = hashlib.sha256(endpoint.encode() + b"\0" + body["model"].encode() + b"\0")
+    digest.update(wire.canonical(body))
+    return digest.hexdigest()

@@ -1,0 +1,92 @@
+"""What a job will cost, guessed from its checked body: tokens in, tokens out, and the prefix that it may share."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from producer.prompts import separate
+from protocol import wire
+from protocol.messages import Endpoint
+from protocol.wire import JsonObject
+
+BYTES_PER_TOKEN = 4
+"""Usual for English text; other scripts have more bytes and more tokens."""
+SPARSE_BYTES_PER_TOKEN = 8
+"""Hardly any real text has more, so a prompt that is too long even at this rate is too long."""
+TOKENS_PER_MESSAGE = 4
+"""What a chat template adds: role and separators."""
+TOKENS_PER_MEDIA_PART = 512
+DEFAULT_OUTPUT_TOKENS = 256
+BLOCK_CHARS = 1_024
+BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Tokens; `least_tokens` is what the longest prompt and the output that was asked for need at the very least."""
+
+    prompt_tokens: int
+    output_tokens: int
+    least_tokens: int
+    prefix: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """One prompt: its texts in the order of a chat template, or the number of its token ids."""
+
+    texts: Sequence[str] = ()
+    token_ids: int = 0
+    overhead_tokens: int = 0
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(len(text.encode()) for text in self.texts)
+
+
+def estimate(endpoint: Endpoint, body: JsonObject) -> Estimate:
+    """Estimate a checked body."""
+    prompts = [_chat(body)] if endpoint == "/v1/chat/completions" else _plain(body.get("prompt") or body["input"])
+    sizes = [prompt.text_bytes for prompt in prompts]
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    known = sum(prompt.token_ids + prompt.overhead_tokens for prompt in prompts)
+    sparse = (prompt.token_ids + size // SPARSE_BYTES_PER_TOKEN for prompt, size in zip(prompts, sizes, strict=True))
+    return Estimate(
+        prompt_tokens=known + -(-sum(sizes) // BYTES_PER_TOKEN),
+        output_tokens=0 if endpoint == "/v1/embeddings" else (limit or DEFAULT_OUTPUT_TOKENS) * (body.get("n") or 1),
+        # Several prompts in one body don't share a context.
+        least_tokens=max(sparse) + (limit or 0),
+        prefix=prefix_hashes(body["model"], prompts[0].texts),
+    )
+
+
+def prefix_hashes(model: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Chained hashes of the leading whole blocks of 1,024 characters, at most 8: equal hashes, shared prefix."""
+    if sum(map(len, texts)) < BLOCK_CHARS:
+        return ()
+    head = "".join(texts)[: BLOCKS * BLOCK_CHARS]
+    hashes, last = [], model
+    for end in range(BLOCK_CHARS, len(head) + 1, BLOCK_CHARS):
+        block = last + head[end - BLOCK_CHARS : end]
+        last = hashlib.blake2b(block.encode(), digest_size=8).hexdigest()
+        hashes.append(last)
+    return tuple(hashes)
+
+
+def _chat(body: JsonObject) -> _Prompt:
+    messages = body["messages"]
+    texts = [wire.dumps(body["tools"]).decode()] if body.get("tools") else []
+    media = 0
+    for message in messages:
+        texts.append(message["role"])
+        content = message.get("content")
+        if isinstance(content, str):
+            texts.append(content)
+        elif content:
+            texts += (part["text"] for part in content if part.get("text"))
+            media += sum(part["type"] != "text" for part in content)
+    return _Prompt(texts, overhead_tokens=TOKENS_PER_MESSAGE * len(messages) + TOKENS_PER_MEDIA_PART * media)
+
+
+def _plain(prompt: str | Sequence[str | int | Sequence[int]]) -> list[_Prompt]:
+    return [_Prompt((p,)) if isinstance(p, str) else _Prompt(token_ids=len(p)) for p in separate(prompt)]

@@ -1,0 +1,243 @@
+"""The client: submit jobs, follow them, wait for them, look at them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Any, Self, TypeVar
+
+from redis.asyncio import Redis
+
+from producer.events import Event, Tokens
+from producer.hub import Hub
+from producer.jobs import Job, JobInfo
+from producer.prepare import Defaults
+from producer.reader import Reader
+from producer.requests import Deadline, Duration, JobRequest, Prompt
+from producer.status import FleetStatus, read_status, read_workers, shards_of
+from producer.submitting import Submitter
+from protocol import functions, reads, store
+from protocol.call import patiently, run, value_of
+from protocol.errors import FleetError, UnknownJob, WaitTimeout
+from protocol.handle import Handle, check_name
+from protocol.messages import Endpoint, ModelRecord, Outcome
+from protocol.settings import Settings
+from protocol.states import Priority, State
+from protocol.wire import JsonObject
+
+T = TypeVar("T")
+READY_PAUSE_S = 0.05
+AnyHandle = Handle | Job | str
+
+
+class Fleet:
+    """A client of one fleet, for one event loop; use it as `async with Fleet(…) as fleet`.
+
+    Every call waits for a Redis that is away, `settings.redis_patience_s` seconds at most, then raises
+    `StoreUnavailable`. A submit that was repeated meanwhile is still one job.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        redis: Redis | None = None,
+        tenant: str = "default",
+        settings: Settings | None = None,
+    ) -> None:
+        """Connect at the first call, to `url`, else to `settings.redis_url`; or use `redis`, which stays open.
+
+        Raises:
+            SetupError: the URL or a setting is malformed.
+            InvalidId: the tenant's name is.
+        """
+        self.settings = settings or Settings.load(redis_url=url)
+        self.redis = redis if redis is not None else store.connect(url or self.settings.redis_url)
+        self._owns_redis = redis is None
+        self._patience_s = self.settings.redis_patience_s
+        self._hub = Hub(self.redis)
+        self._reader = Reader(self.redis, self._hub, self._patience_s)
+        kept = self.settings.deadline_s, self.settings.keep_s, self.settings.max_body_bytes
+        self._submitter = Submitter(self.redis, Defaults(check_name("tenant", tenant), *kept))
+
+    async def __aenter__(self) -> Self:
+        """Nothing to prepare: the first call connects."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; jobs go on."""
+        await self._hub.close()
+        if self._owns_redis:
+            await self.redis.aclose()
+
+    async def submit(  # noqa: PLR0913 - a request's fields, as in JobRequest
+        self,
+        *,
+        model: str = "",
+        messages: list[JsonObject] | None = None,
+        prompt: Prompt | None = None,
+        input: Prompt | None = None,  # noqa: A002 - the OpenAI name
+        body: JsonObject | None = None,
+        endpoint: Endpoint | None = None,
+        priority: Priority | str = "high",
+        deadline: Deadline | None = None,
+        tenant: str = "",
+        stream: bool = False,
+        delay: Duration = 0,
+        time_limit: Duration | None = None,
+        id: str = "",  # noqa: A002 - the word that users know
+        reply_to: str = "",
+        **params: Any,  # noqa: ANN401 - members of an OpenAI body have all JSON types
+    ) -> Job:
+        """Submit one job; `JobRequest` explains the fields, `params` are more members of the body.
+
+        Raises:
+            InvalidRequest: the request breaks a rule; `InvalidId` and `TooLarge` are cases of it.
+            UnknownModel: no worker ever registered the model.
+            ConflictingId: the id is taken by a job with another body.
+            QueueFull, StoreFull: the lane, or the tenant's half of it, is full; or Redis's memory is.
+            StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
+            LibraryMissing: no scheduler ever ran on this Redis.
+        """
+        request = JobRequest(
+            model=model,
+            messages=messages,
+            prompt=prompt,
+            input=input,
+            body=body,
+            endpoint=endpoint,
+            priority=priority,
+            deadline=deadline,
+            tenant=tenant,
+            stream=stream,
+            delay=delay,
+            time_limit=time_limit,
+            id=id,
+            reply_to=reply_to,
+            params=params,
+        )
+        return value_of((await self.submit_many([request]))[0])
+
+    async def submit_many(
+        self, requests: Iterable[JobRequest], *, patience_s: float | None = None
+    ) -> list[Job | FleetError]:
+        """Submit many, 500 in a round trip; a refused one has its error in its place, as `submit` would raise it.
+
+        Args:
+            requests: the jobs.
+            patience_s: how long to wait for a Redis that is away; the settings' time by default.
+
+        Raises:
+            StoreUnavailable: Redis was away from the beginning; nothing was submitted.
+        """
+        patience_s = self._patience_s if patience_s is None else patience_s
+        answers = await self._submitter.submit(list(requests), patience_s)
+        return [
+            answer if isinstance(answer, FleetError) else Job(answer[0], answer[1].created, self) for answer in answers
+        ]
+
+    async def job(self, handle: AnyHandle) -> JobInfo:
+        """Look at a job: its record, its place in its lane, its waits.
+
+        Raises:
+            UnknownJob: there is no such job, or no more.
+        """
+        handle = as_handle(handle)
+        record = await self._patient(lambda: run(self.redis, reads.job_record(handle)))
+        if record is None:
+            raise UnknownJob("there is no such job", "It was never submitted, was forgotten, or has expired.")
+        queued = record.state is State.QUEUED
+        place = await self._patient(lambda: run(self.redis, reads.lane_place(handle, record))) if queued else None
+        return JobInfo(str(handle), record, place)
+
+    async def result(self, handle: AnyHandle, timeout: float | None = None) -> Outcome:
+        """Wait for a job's end; the outcome says which of the four ends it was, and has the response.
+
+        Raises:
+            WaitTimeout: it did not end within `timeout` seconds; the job goes on.
+            UnknownJob: there is no such job, or no more.
+        """
+        return await self._reader.result(as_handle(handle), timeout)
+
+    def follow(self, handle: AnyHandle, after: str = "") -> AsyncGenerator[Event, None]:
+        """A job's events: each frame once, in order, however late one comes or how often the connection breaks.
+
+        Args:
+            handle: the job. One that does not stream shows its whole text at its end.
+            after: the id of the last event that you have, to go on from there.
+
+        Raises (while iterating):
+            UnknownJob: there is no such job, or no more.
+            InvalidRequest: `after` is no event's id.
+        """
+        return self._reader.follow(as_handle(handle), after)
+
+    async def text(self, handle: AnyHandle) -> AsyncGenerator[str, None]:
+        """A job's text, piece by piece, until the job ends in any way; `follow` also tells of restarts and of the end.
+
+        Raises (while iterating):
+            UnknownJob: there is no such job, or no more.
+        """
+        async for event in self.follow(handle):
+            if isinstance(event, Tokens) and event.text:
+                yield event.text
+
+    async def cancel(self, handle: AnyHandle) -> State:
+        """End a job at once, wherever it is; yields its state before, a terminal one when there was nothing to do.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        handle = as_handle(handle)
+        return await self._patient(lambda: run(self.redis, functions.cancel(handle)))
+
+    async def forget(self, handle: AnyHandle, attempt: int) -> bool:
+        """Delete an ended job whose outcome named `attempt`; False when it is another run by now, or lives."""
+        handle = as_handle(handle)
+        return await self._patient(lambda: run(self.redis, functions.forget(handle, attempt)))
+
+    async def models(self) -> dict[str, ModelRecord]:
+        """All models that were ever registered."""
+        return await self._patient(lambda: run(self.redis, reads.models()))
+
+    async def status(self) -> FleetStatus:
+        """Lanes, workers, what is due and what is dead, in each shard."""
+        return await self._patient(lambda: read_status(self.redis))
+
+    async def ready(self, model: str, timeout: float = 60.0) -> None:
+        """Wait until a worker that holds a lease is ready to serve the model.
+
+        Raises:
+            WaitTimeout: none was within `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while not await self._patient(lambda: self._served(model)):  # noqa: ASYNC110 - other hosts set it
+                    await asyncio.sleep(READY_PAUSE_S)
+        except TimeoutError:
+            raise WaitTimeout(f"no worker for this model was ready within {timeout:g} s") from None
+
+    async def _served(self, model: str) -> bool:
+        models = await run(self.redis, reads.models())
+        now_ms = await run(self.redis, reads.store_time_ms())
+        for shard in shards_of({name: record for name, record in models.items() if name == model}):
+            workers = await read_workers(self.redis, shard)
+            if any(worker.state == "ready" and worker.lease_ms > now_ms for worker in workers):
+                return True
+        return False
+
+    async def _patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(attempt, self._patience_s)
+
+
+def as_handle(handle: AnyHandle) -> Handle:
+    """A handle from whatever names a job.
+
+    Raises:
+        InvalidId: the text is no handle.
+    """
+    if isinstance(handle, str):
+        return Handle.parse(handle)
+    return handle.handle if isinstance(handle, Job) else handle

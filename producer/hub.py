@@ -1,0 +1,188 @@
+"""One pub/sub connection for all followers of a process, and what each of them hears."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from protocol.call import heed_cancel
+
+SILENCE_S = 5.0
+"""After so long without a word, look whether the connection lives."""
+HELD_MESSAGES = 1_000
+"""A slower reader gets no more than this: it reads the log instead."""
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 1.0
+
+
+class Subscription:
+    """What one follower hears on its channel."""
+
+    def __init__(self) -> None:
+        """Nothing is heard yet."""
+        self._messages: deque[bytes] = deque()
+        self._doubtful = False
+        self._news = asyncio.Event()
+
+    def tell(self, message: bytes) -> None:
+        """A message came."""
+        if len(self._messages) >= HELD_MESSAGES:
+            self.doubt()
+        else:
+            self._messages.append(message)
+            self._news.set()
+
+    def doubt(self) -> None:
+        """Messages may have been missed until now: the log has all of them."""
+        self._messages.clear()
+        self._doubtful = True
+        self._news.set()
+
+    async def hear(self) -> list[bytes] | None:
+        """The next messages; None: read the log, because the subscription just began (anew), or after a silence."""
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                await self._news.wait()
+        except TimeoutError:
+            return None
+        if self._doubtful:
+            self._doubtful = False
+            messages = None
+        else:
+            messages = list(self._messages)
+            self._messages.clear()
+        if not self._messages:
+            self._news.clear()
+        return messages
+
+
+class Hub:
+    """Keeps Redis's subscriptions as the followers want them, over broken connections too.
+
+    Each confirmation of a subscription, the first as well as one after a reconnect (redis-py makes those silently),
+    tells the channel's followers to read the log. That is what makes lost messages harmless.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        """Use `redis`'s pool; nothing connects before the first follower."""
+        self._redis = redis
+        self._followers: dict[str, set[Subscription]] = {}
+        self._confirmed: set[str] = set()
+        self._changed = asyncio.Event()
+        self._ping_due = self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
+        """Hear a channel for the length of a block."""
+        subscription = Subscription()
+        self._followers.setdefault(channel, set()).add(subscription)
+        if channel in self._confirmed:
+            subscription.doubt()
+        self._changed.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._serve())
+        try:
+            yield subscription
+        finally:
+            self._leave(channel, subscription)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        self._closing = True
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _leave(self, channel: str, subscription: Subscription) -> None:
+        followers = self._followers[channel]
+        followers.discard(subscription)
+        if not followers:
+            del self._followers[channel]
+            self._changed.set()
+
+    async def _serve(self) -> None:
+        """Hold connections, one after another."""
+        pause = FIRST_PAUSE_S
+        # A cancellation that comes together with a broken connection is lost in the task group's errors.
+        while not self._closing:
+            await self._until_wanted()
+            pubsub = self._redis.pubsub()
+            try:
+                await self._session(pubsub)
+            except* (RedisError, OSError):
+                pause = FIRST_PAUSE_S if self._confirmed else min(2 * pause, LONGEST_PAUSE_S)
+            finally:
+                self._confirmed.clear()
+                with suppress(RedisError, OSError):
+                    await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+            # Clients that one restart cut off must not all come back at once.
+            await asyncio.sleep(pause * (1 + secrets.randbelow(100) / 100))
+
+    async def _until_wanted(self) -> None:
+        while not self._followers:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _session(self, pubsub: PubSub) -> None:
+        """Serve over one connection until it breaks."""
+        sent: set[str] = set()
+        async with asyncio.TaskGroup() as group:
+            # The first subscription connects, and a reader needs a connection.
+            await self._adjust(pubsub, sent)
+            group.create_task(self._write(pubsub, sent))
+            group.create_task(self._read(pubsub))
+
+    async def _write(self, pubsub: PubSub, sent: set[str]) -> None:
+        while True:
+            await self._changed.wait()
+            await self._adjust(pubsub, sent)
+            if self._ping_due:
+                self._ping_due = False
+                await heed_cancel(pubsub.ping())
+
+    async def _adjust(self, pubsub: PubSub, sent: set[str]) -> None:
+        """Subscribe to what is wanted and not `sent` yet, leave what is not wanted any more."""
+        self._changed.clear()
+        wanted = self._followers.keys()
+        new, old = wanted - sent, sent - wanted
+        sent |= new
+        sent -= old
+        self._confirmed -= old
+        if old:
+            await heed_cancel(pubsub.unsubscribe(*old))
+        if new:
+            await heed_cancel(pubsub.subscribe(*new))
+
+    async def _read(self, pubsub: PubSub) -> None:
+        silent = False
+        while True:
+            message = await heed_cancel(pubsub.get_message(timeout=SILENCE_S))
+            if message is not None:
+                silent = False
+                self._pass_on(message)
+            elif silent:
+                raise ConnectionError("no answer to a ping")
+            else:
+                silent = self._ping_due = True
+                self._changed.set()
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        if message["type"] not in ("subscribe", "message"):
+            return
+        channel = message["channel"].decode()
+        followers = self._followers.get(channel, ())
+        if message["type"] == "message":
+            for follower in followers:
+                follower.tell(message["data"])
+        elif followers:
+            self._confirmed.add(channel)
+            for follower in followers:
+                follower.doubt()

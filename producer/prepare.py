@@ -1,0 +1,91 @@
+"""From what a user asks to what `submit` stores: every check that needs no look at the queue."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from producer import bodies, estimate, requests
+from producer.requests import JobRequest
+from producer.routing import shard_of
+from protocol.errors import InvalidRequest
+from protocol.functions import Submission
+from protocol.handle import Handle, check_name, check_own_id
+from protocol.messages import JobSpec, ModelRecord
+from protocol.wire import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What applies where a request says nothing."""
+
+    tenant: str
+    deadline_s: float
+    keep_s: float
+    max_body_bytes: int
+
+
+def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id: str, nonce: str) -> Submission:
+    """Check one request and make it ready to be stored; `own_id` serves when the request has none.
+
+    Raises:
+        InvalidRequest: a field breaks a rule; nothing was stored.
+        InvalidId: the id, tenant or reply name has characters that it must not have.
+        TooLarge: the body is over the limit.
+    """
+    body = requests.body_of(request)
+    endpoint = requests.endpoint_of(request, body)
+    checked = bodies.check(endpoint, body, defaults.max_body_bytes)
+    guess = estimate.estimate(endpoint, body)
+    _check_context(guess.least_tokens, record.context_tokens)
+    tenant = check_name("tenant", request.tenant or defaults.tenant)
+    own_id = check_own_id(request.id or own_id)
+    deadline_s, delay_s = _times(request, defaults)
+    return Submission(
+        handle=Handle(shard_of(record, tenant, own_id), tenant, own_id),
+        priority=requests.priority_of(request),
+        spec=JobSpec(
+            model=body["model"],
+            endpoint=endpoint,
+            stream=_streams(request, body),
+            prompt_tokens=guess.prompt_tokens,
+            output_tokens=guess.output_tokens,
+            prefix=guess.prefix,
+            time_limit_s=_time_limit_s(request),
+        ),
+        body=checked.encoded,
+        digest=checked.digest,
+        nonce=nonce,
+        deadline_ms=int(deadline_s * 1000),
+        keep_ms=int(defaults.keep_s * 1000),
+        delay_ms=int(delay_s * 1000),
+        reply_to=check_name("reply name", request.reply_to) if request.reply_to else "",
+    )
+
+
+def _check_context(least_tokens: int, context_tokens: int) -> None:
+    if 0 < context_tokens < least_tokens:
+        message = f"the prompt and max_tokens need at least {least_tokens} tokens; the model takes {context_tokens}"
+        raise InvalidRequest(message, "Shorten the prompt or lower max_tokens.")
+
+
+def _times(request: JobRequest, defaults: Defaults) -> tuple[float, float]:
+    """Deadline and delay in seconds from now."""
+    deadline_s = defaults.deadline_s
+    if request.deadline is not None:
+        deadline_s = requests.deadline_s(request.deadline, datetime.now(UTC))
+    delay_s = requests.seconds("delay", request.delay)
+    if delay_s >= deadline_s:
+        raise InvalidRequest("delay: the job would begin after its deadline")
+    return deadline_s, delay_s
+
+
+def _time_limit_s(request: JobRequest) -> float | None:
+    if request.time_limit is None:
+        return None
+    return requests.seconds("time_limit", request.time_limit, least=0.001)
+
+
+def _streams(request: JobRequest, body: JsonObject) -> bool:
+    stream = request.stream or bool(body.get("stream"))
+    if stream and "input" in body:
+        raise InvalidRequest("stream: embeddings are not streamed")
+    return stream

@@ -1,0 +1,146 @@
+"""Follows jobs and waits for their ends: the channel for speed, the log and the stored result for truth."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from typing import TypeVar, cast
+
+from redis.asyncio import Redis
+
+from producer.events import End, Event, whole
+from producer.follow import Place, Sealed, Step
+from producer.hub import Hub
+from protocol import frames, keys, reads
+from protocol.call import Call, patiently, run, run_all, value_of
+from protocol.errors import FleetError, InvalidRequest, UnknownJob, WaitTimeout
+from protocol.handle import Handle
+from protocol.messages import Frame, Outcome
+
+FRAMES_A_READ = 1_000
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Reader:
+    """All that reads a job's tokens and result, over one hub."""
+
+    def __init__(self, redis: Redis, hub: Hub, patience_s: float) -> None:
+        """Read over `redis`; wait `patience_s` seconds for one that is away."""
+        self._redis = redis
+        self._hub = hub
+        self._patience_s = patience_s
+
+    async def result(self, handle: Handle, timeout_s: float | None) -> Outcome:
+        """Wait for a job's end.
+
+        Raises:
+            WaitTimeout: it did not end in time.
+            UnknownJob: there is no such job, or no more.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._ended(handle) or await self._wait_for_end(handle)
+        except TimeoutError:
+            raise WaitTimeout(f"the job did not end within {timeout_s:g} s", "It goes on; ask again later.") from None
+
+    async def _wait_for_end(self, handle: Handle) -> Outcome:
+        async with self._hub.subscribe(keys.tokens(handle)) as subscription:
+            while True:
+                heard = await subscription.hear()
+                sealed = heard is None or any(frames.is_seal(message) for message in heard)
+                if sealed and (outcome := await self._ended(handle)):
+                    return outcome
+
+    async def _ended(self, handle: Handle) -> Outcome | None:
+        """The outcome of a job that ended; None while it lives."""
+        # In this order: a job that ends in between has its outcome, and is not taken for an unknown one.
+        standing, outcome = await self._both(reads.standing(handle), reads.outcome(handle))
+        if standing is None:
+            raise _unknown()
+        return outcome
+
+    async def follow(self, handle: Handle, after: str) -> AsyncGenerator[Event, None]:
+        """A job's events from its beginning, or after the frame `after`, to its end.
+
+        Raises:
+            UnknownJob: there is no such job, or no more.
+            InvalidRequest: `after` is no frame id.
+        """
+        place = _place(after)
+        async with self._hub.subscribe(keys.tokens(handle)) as subscription:
+            while True:
+                heard = await subscription.hear()
+                for step in await self._steps(handle, place, heard):
+                    if not isinstance(step, Sealed):
+                        yield step
+                        continue
+                    for event in await self._ending(handle, step):
+                        yield event
+                    return
+
+    async def _steps(self, handle: Handle, place: Place, heard: Iterable[bytes] | None) -> list[Step]:
+        steps: list[Step] = []
+        for message in heard or ():
+            frame = _decoded(message)
+            next_steps = place.live(frame) if frame else None
+            if next_steps is None:
+                # What else was heard stands in the log too, which is read after it.
+                return steps + await self._look(handle, place)
+            steps += next_steps
+        return steps if heard is not None else await self._look(handle, place)
+
+    async def _look(self, handle: Handle, place: Place) -> list[Step]:
+        """Read the log from `place` on; where an ended job has none, what its record says."""
+        # In this order: a job that had ended before its log was read has its seal in it.
+        standing, page = await self._both(reads.standing(handle), reads.log_after(handle, place.position))
+        if standing is None:
+            raise _unknown()
+        steps = place.rewind(standing)
+        if steps:
+            page = await self._page(handle, place)
+        while page:
+            for frame in page:
+                steps += place.logged(frame)
+            page = await self._page(handle, place) if len(page) == FRAMES_A_READ else []
+        sealed = bool(steps) and isinstance(steps[-1], Sealed)
+        return steps if sealed or not standing.state.terminal else steps + place.without_log(standing)
+
+    async def _ending(self, handle: Handle, sealed: Sealed) -> list[Event]:
+        outcome = await patiently(lambda: run(self._redis, reads.outcome(handle)), self._patience_s)
+        if outcome is None:
+            raise _unknown()
+        result = whole(sealed.id, outcome) if sealed.alone else None
+        return [*([result] if result else []), End(sealed.id, outcome)]
+
+    async def _page(self, handle: Handle, place: Place) -> list[Frame]:
+        call = reads.log_after(handle, place.position, FRAMES_A_READ)
+        return await patiently(lambda: run(self._redis, call), self._patience_s)
+
+    async def _both(self, first: Call[A], second: Call[B]) -> tuple[A, B]:
+        """Two reads in one round trip, in this order."""
+
+        async def attempt() -> tuple[A, B]:
+            calls: list[Call[A] | Call[B]] = [first, second]
+            left, right = await run_all(self._redis, cast("list[Call[A | B]]", calls))
+            return cast("A", value_of(left)), cast("B", value_of(right))
+
+        return await patiently(attempt, self._patience_s)
+
+
+def _place(after: str) -> Place:
+    try:
+        return Place.after(after)
+    except ValueError:
+        raise InvalidRequest("after: it reads ATTEMPT-NUMBER, as the events' ids do") from None
+
+
+def _decoded(message: bytes) -> Frame | None:
+    """A frame from the channel; None for what no worker of ours has sent."""
+    try:
+        return frames.decode_message(message)
+    except (ValueError, KeyError, TypeError, FleetError):
+        return None
+
+
+def _unknown() -> UnknownJob:
+    return UnknownJob("there is no such job", "It was never submitted, was forgotten, or its retention has passed.")

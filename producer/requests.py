@@ -1,0 +1,132 @@
+"""What a user asks for: one job, before it is checked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from protocol.errors import InvalidRequest
+from protocol.messages import Endpoint
+from protocol.states import Priority
+from protocol.wire import JsonObject
+
+Duration = float | timedelta
+"""Seconds, or a timedelta."""
+Deadline = float | timedelta | datetime
+"""Seconds from now, or a moment with a time zone."""
+Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
+LONGEST_S = 366 * 86_400.0
+
+_BY_MEMBER: dict[str, Endpoint] = {
+    "messages": "/v1/chat/completions",
+    "prompt": "/v1/completions",
+    "input": "/v1/embeddings",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """One job to submit. What it asks of the engine stands in the OpenAI body that its fields make up."""
+
+    model: str = ""
+    """The model or adapter; empty: the body names it."""
+    messages: Sequence[JsonObject] | None = None
+    """A chat. This, `prompt` or `input` shows which endpoint is meant."""
+    prompt: Prompt | None = None
+    """A completion."""
+    input: Prompt | None = None
+    """Embeddings."""
+    body: Mapping[str, Any] | None = None
+    """An OpenAI request body; the fields above and `params` are added to it."""
+    endpoint: Endpoint | None = None
+    """Needed only where a body does not show it."""
+    priority: Priority | str = "high"
+    """`high` (online), `medium` (batch) or `low` (background)."""
+    deadline: Deadline | None = None
+    """Later, the job expires. Seconds from now, a timedelta, or a moment with a time zone."""
+    tenant: str = ""
+    """Whose job it is; the fleet's own tenant by default."""
+    stream: bool = False
+    """Whether tokens can be followed as they come."""
+    delay: Duration = 0
+    """Time before the job may begin."""
+    time_limit: Duration | None = None
+    """How long one attempt may run."""
+    id: str = ""
+    """An id of yours: submitted again with the same body, it finds the same job. Random by default."""
+    reply_to: str = ""
+    """Name of a stream that tells of the job's end; batches use it."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """More members of the body, such as `max_tokens`; a value of None is left out."""
+
+
+def model_of(request: JobRequest) -> str:
+    """The model that the request or its body names; empty when neither does."""
+    model = request.model or (request.body or {}).get("model")
+    return model if isinstance(model, str) else ""
+
+
+def body_of(request: JobRequest) -> JsonObject:
+    """The request body that the fields describe."""
+    body = dict(request.body or {})
+    messages = None if request.messages is None else list(request.messages)
+    given = {"model": request.model or None, "messages": messages, "prompt": request.prompt, "input": request.input}
+    given |= request.params
+    body |= {name: value for name, value in given.items() if value is not None}
+    return body
+
+
+def endpoint_of(request: JobRequest, body: JsonObject) -> Endpoint:
+    """The endpoint that is named, or that the body's members show.
+
+    Raises:
+        InvalidRequest: neither, or no endpoint of this fleet.
+    """
+    if request.endpoint is not None:
+        if request.endpoint not in _BY_MEMBER.values():
+            raise InvalidRequest("endpoint: no such endpoint", f"Use one of {', '.join(_BY_MEMBER.values())}.")
+        return request.endpoint
+    for member, endpoint in _BY_MEMBER.items():
+        if member in body:
+            return endpoint
+    raise InvalidRequest("messages: one of messages, prompt and input is required")
+
+
+def priority_of(request: JobRequest) -> Priority:
+    """The priority as a member.
+
+    Raises:
+        InvalidRequest: there is no such priority.
+    """
+    try:
+        return Priority(request.priority)
+    except ValueError:
+        raise InvalidRequest("priority: no such priority", f"Use one of {', '.join(Priority)}.") from None
+
+
+def seconds(name: str, value: Duration, least: float = 0.0) -> float:
+    """A duration in seconds.
+
+    Raises:
+        InvalidRequest: it is no number, below `least`, or over a year.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"{name}: a number of seconds or a timedelta is required")
+    if not least <= value <= LONGEST_S:  # NaN is in no range
+        raise InvalidRequest(f"{name}: it must be between {least:g} and {LONGEST_S:.0f} seconds")
+    return float(value)
+
+
+def deadline_s(value: Deadline, now: datetime) -> float:
+    """Seconds from `now` to the deadline.
+
+    Raises:
+        InvalidRequest: it is past, over a year away, or a moment without a time zone.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidRequest("deadline: the moment has no time zone", "Use datetime.now(UTC) + timedelta(…).")
+        value = value - now
+    return seconds("deadline", value, least=0.001)

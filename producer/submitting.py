@@ -1,0 +1,72 @@
+"""Sends checked jobs to Redis, many in a round trip."""
+
+import secrets
+from collections.abc import Sequence
+
+from redis.asyncio import Redis
+
+from producer.prepare import Defaults, prepare
+from producer.requests import JobRequest, model_of
+from producer.routing import Routes
+from protocol.call import patiently, run_all
+from protocol.errors import FleetError, InvalidRequest, StoreUnavailable
+from protocol.functions import Submission, Submitted, submit
+from protocol.handle import Handle
+
+JOBS_A_TRIP = 500
+
+Answer = tuple[Handle, Submitted] | FleetError
+
+
+class Submitter:
+    """Checks requests and submits them; an error stands in the place of what it concerns."""
+
+    def __init__(self, redis: Redis, defaults: Defaults) -> None:
+        """Submit over `redis`."""
+        self._redis = redis
+        self._defaults = defaults
+        self._routes = Routes(redis)
+
+    async def submit(self, requests: Sequence[JobRequest], patience_s: float) -> list[Answer]:
+        """Submit many; answers in the order of the requests.
+
+        Raises:
+            StoreUnavailable: Redis stayed away from the beginning, for `patience_s` seconds; nothing was submitted.
+        """
+        await self._routes.prepare({model for request in requests if (model := model_of(request))}, patience_s)
+        answers: list[Answer] = []
+        for first in range(0, len(requests), JOBS_A_TRIP):
+            prepared = [self._prepare(request) for request in requests[first : first + JOBS_A_TRIP]]
+            answers += await self._send(prepared, patience_s)
+        return answers
+
+    def _prepare(self, request: JobRequest) -> Submission | FleetError:
+        try:
+            if not (model := model_of(request)):
+                raise InvalidRequest("model: Field required")
+            record = self._routes.find(model)
+            return prepare(request, record, self._defaults, secrets.token_hex(8), secrets.token_hex(8))
+        except FleetError as error:
+            return error
+
+    async def _send(self, prepared: Sequence[Submission | FleetError], patience_s: float) -> list[Answer]:
+        """One round trip, repeated with the same nonces while Redis is away: a repeat never starts a second run."""
+        answers: list[Answer | None] = [job if isinstance(job, FleetError) else None for job in prepared]
+        waiting = {index: job for index, job in enumerate(prepared) if isinstance(job, Submission)}
+
+        async def attempt() -> None:
+            sent = dict(waiting)
+            results = await run_all(self._redis, [submit(job) for job in sent.values()])
+            for (index, job), result in zip(sent.items(), results, strict=True):
+                answers[index] = result if isinstance(result, FleetError) else (job.handle, result)
+                if not isinstance(result, StoreUnavailable):
+                    del waiting[index]
+            if waiting:
+                raise StoreUnavailable("Redis refused some of the jobs for the moment")
+
+        try:
+            await patiently(attempt, patience_s)
+        except StoreUnavailable as error:
+            for index in waiting:
+                answers[index] = error
+        return [answer for answer in answers if answer is not None]

@@ -1,0 +1,168 @@
+"""The client for scripts: the same calls without `await`."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from producer.events import Event
+from producer.fleet import AnyHandle, Fleet
+from producer.jobs import Job, JobInfo
+from producer.requests import JobRequest
+from producer.status import FleetStatus
+from protocol.errors import FleetError
+from protocol.handle import Handle
+from protocol.messages import ModelRecord, Outcome
+from protocol.settings import Settings
+from protocol.states import State
+
+T = TypeVar("T")
+
+
+class SyncFleet:
+    """`Fleet` for code without an event loop; it runs one in a thread. Use it as `with SyncFleet(…) as fleet`.
+
+    Each method does what its namesake in `Fleet` does, with the same arguments and errors.
+    """
+
+    def __init__(self, url: str | None = None, *, tenant: str = "default", settings: Settings | None = None) -> None:
+        """As `Fleet`."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tokenfleet", daemon=True)
+        self._thread.start()
+        try:
+            self._fleet = self._run(_make(url, tenant, settings))
+        except FleetError:
+            self._stop()
+            raise
+
+    def __enter__(self) -> Self:
+        """Nothing to prepare."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """As `Fleet.close`; idempotent."""
+        if not self._loop.is_closed():
+            self._run(self._fleet.close())
+            self._stop()
+
+    def submit(self, **request: Any) -> "SyncJob":  # noqa: ANN401 - the arguments of Fleet.submit, checked there
+        """As `Fleet.submit`."""
+        return self._job(self._run(self._fleet.submit(**request)))
+
+    def submit_many(self, requests: Iterable[JobRequest]) -> list["SyncJob | FleetError"]:
+        """As `Fleet.submit_many`."""
+        answers = self._run(self._fleet.submit_many(requests))
+        return [answer if isinstance(answer, FleetError) else self._job(answer) for answer in answers]
+
+    def job(self, handle: AnyHandle) -> JobInfo:
+        """As `Fleet.job`."""
+        return self._run(self._fleet.job(handle))
+
+    def result(self, handle: AnyHandle, timeout: float | None = None) -> Outcome:
+        """As `Fleet.result`."""
+        return self._run(self._fleet.result(handle, timeout))
+
+    def follow(self, handle: AnyHandle, after: str = "") -> Generator[Event, None, None]:
+        """As `Fleet.follow`."""
+        return self._iterate(self._fleet.follow(handle, after))
+
+    def text(self, handle: AnyHandle) -> Generator[str, None, None]:
+        """As `Fleet.text`."""
+        return self._iterate(self._fleet.text(handle))
+
+    def cancel(self, handle: AnyHandle) -> State:
+        """As `Fleet.cancel`."""
+        return self._run(self._fleet.cancel(handle))
+
+    def forget(self, handle: AnyHandle, attempt: int) -> bool:
+        """As `Fleet.forget`."""
+        return self._run(self._fleet.forget(handle, attempt))
+
+    def models(self) -> dict[str, ModelRecord]:
+        """As `Fleet.models`."""
+        return self._run(self._fleet.models())
+
+    def status(self) -> FleetStatus:
+        """As `Fleet.status`."""
+        return self._run(self._fleet.status())
+
+    def ready(self, model: str, timeout: float = 60.0) -> None:
+        """As `Fleet.ready`."""
+        self._run(self._fleet.ready(model, timeout))
+
+    def _job(self, job: Job) -> "SyncJob":
+        return SyncJob(job.handle, job.created, self)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C in the caller's thread: what waits in the other one must not go on.
+            future.cancel()
+            raise
+
+    def _iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        try:
+            while item := self._run(_next(items)):
+                yield item[0]
+        finally:
+            if not self._loop.is_closed():
+                self._run(items.aclose())
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _next(items: AsyncGenerator[T, None]) -> tuple[T] | None:
+    """The next item, boxed; None at the end."""
+    try:
+        return (await anext(items),)
+    except StopAsyncIteration:
+        return None
+
+
+async def _make(url: str | None, tenant: str, settings: Settings | None) -> Fleet:
+    """Inside the loop that the client will use."""
+    return Fleet(url, tenant=tenant, settings=settings)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJob:
+    """`Job` without `await`."""
+
+    handle: Handle
+    created: bool
+    fleet: SyncFleet
+
+    def __str__(self) -> str:
+        """The handle, as the command line takes it."""
+        return str(self.handle)
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """As `Fleet.result`."""
+        return self.fleet.result(self.handle, timeout)
+
+    def follow(self, after: str = "") -> Generator[Event, None, None]:
+        """As `Fleet.follow`."""
+        return self.fleet.follow(self.handle, after)
+
+    def text(self) -> Generator[str, None, None]:
+        """As `Fleet.text`."""
+        return self.fleet.text(self.handle)
+
+    def cancel(self) -> State:
+        """As `Fleet.cancel`."""
+        return self.fleet.cancel(self.handle)
+
+    def info(self) -> JobInfo:
+        """As `Fleet.job`."""
+        return self.fleet.job(self.handle)

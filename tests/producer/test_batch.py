@@ -1,0 +1,143 @@
+"""Batches from file to file, on real protocol calls."""
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from producer.batch import Progress, run_batch
+from producer.fleet import Fleet
+from protocol import errors
+from protocol.handle import Shard
+from protocol.states import Priority
+from tests.producer.batch_files import by_id, leftovers, row, until_queued
+from tests.producer.tiny import MODEL, TinyWorker, serving
+
+
+async def test_each_row_has_one_line_and_nothing_is_left(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("".join(row(f"r{n}", f"say {n}") + "\n" for n in range(600)))
+    seen: list[Progress] = []
+    numbers: list[int] = []
+    async with serving(worker):
+        summary = await run_batch(
+            fleet, source, target, window=50, on_progress=seen.append, on_row=lambda done: numbers.append(done.number)
+        )
+    lines = by_id(target)
+    assert {name: line["response"]["body"]["choices"][0]["message"]["content"] for name, line in lines.items()} == {
+        f"r{n}": f"say {n} " for n in range(600)
+    }
+    assert (summary.rows_in, summary.rows_out, summary.rows_failed, summary.tokens_out) == (600, 600, 0, 1_200)
+    assert summary.jobs_by_worker == {"label-w1": 600}
+    assert len(summary.queue_ms) == len(summary.ttft_ms) == 600
+    assert max(progress.rows_in_redis for progress in seen) <= 50
+    assert (seen[-1].rows_total, seen[-1].rows_out) == (600, 600)
+    assert sorted(numbers) == list(range(1, 601))
+    assert await leftovers(redis) == []
+
+
+MIXED = [
+    row("good"),
+    "not json",
+    row("completion", url="/v1/completions"),
+    row("refused", "refuse 400"),
+    row("broken", "fail engine_fault"),
+    row("empty", "x", messages=[]),
+    row("nobody's", model="nobody"),
+    row("streamed", stream=True),
+    row("long", "word " * 10_000),
+    row("seed", seed=2**64),
+    row("separators", "one\u2028two\u2029three\u0085four"),
+]
+
+
+async def test_rows_of_every_fate_have_their_line(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(MIXED).encode())
+    async with serving(worker):
+        summary = await run_batch(fleet, source, target)
+    lines = by_id(target)
+    assert len(lines) == len(MIXED) == summary.rows_in == summary.rows_out
+    codes = {name: line["error"] and line["error"]["code"] for name, line in lines.items()}
+    assert codes == {
+        "good": None,
+        "completion": None,
+        "separators": None,
+        "refused": None,
+        "broken": "engine_fault",
+        None: "invalid_json_line",
+        "empty": "invalid_request",
+        "nobody's": "unknown_model",
+        "streamed": "invalid_request",
+        "long": "invalid_request",
+        "seed": "invalid_request",
+    }
+    assert lines["refused"]["response"]["status_code"] == 400
+    assert "line 3: " in lines[None]["error"]["message"]
+    assert summary.rows_failed == 8
+    assert await leftovers(redis) == []
+
+
+async def test_limit_model_and_priority_apply(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}", model="another") for n in range(10)))
+    running = asyncio.create_task(run_batch(fleet, source, target, limit=3, model=MODEL, priority="low"))
+    await until_queued(redis, 3, Priority.LOW)
+    async with serving(worker):
+        summary = await running
+    assert by_id(target).keys() == {"r0", "r1", "r2"}
+    assert summary.rows_in == 3
+
+
+async def test_an_empty_file_gives_an_empty_file(fleet: Fleet, files: tuple[Path, Path]) -> None:
+    source, target = files
+    source.write_bytes(b"\n")
+    summary = await run_batch(fleet, source, target)
+    assert (summary.rows_in, target.read_bytes()) == (0, b"")
+
+
+async def test_two_pools_in_one_file(fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]) -> None:
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}", model=MODEL if n % 2 else "other") for n in range(10)))
+    other = TinyWorker(redis, Shard("other-pool"), "w2")
+    await other.join(["other"])
+    other_serving = asyncio.create_task(other.serve())
+    async with serving(worker):
+        summary = await run_batch(fleet, source, target)
+    other_serving.cancel()
+    await asyncio.gather(other_serving, return_exceptions=True)
+    assert summary.jobs_by_worker == {"label-w1": 5, "label-w2": 5}
+
+
+async def test_files_that_can_not_be_used_are_refused_and_nothing_is_overwritten(fleet: Fleet, tmp_path: Path) -> None:
+    there, missing = tmp_path / "there", tmp_path / "missing"
+    there.write_text("keep me")
+    for source, target in ((there, there), (missing, there), (there, tmp_path / "no" / "folder")):
+        with pytest.raises(errors.SetupError):
+            await run_batch(fleet, source, target)
+    for options in ({"limit": -1}, {"window": 0}, {"priority": "urgent"}, {"deadline": -1}):
+        with pytest.raises(errors.InvalidRequest):
+            await run_batch(fleet, there, tmp_path / "out", **options)
+    assert there.read_text() == "keep me"
+
+
+async def test_dashes_are_stdin_and_stdout(
+    fleet: Fleet, worker: TinyWorker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "in", io.BytesIO()
+    source.write_text(row("r0") + "\n" + row("r1"))
+    with source.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(target, write_through=True))
+        async with serving(worker):
+            summary = await run_batch(fleet, "-", "-")
+        lines = target.getvalue().splitlines()
+    assert summary.rows_out == len(lines) == 2

@@ -1,0 +1,142 @@
+"""Batches in bad times: no room, no time, no notices, no Redis, no patience."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from producer.batch import collect, results, run_batch
+from producer.fleet import Fleet
+from protocol import errors, keys
+from protocol.call import Call, run
+from protocol.settings import Settings
+from protocol.states import Priority
+from tests.producer.batch_files import by_id, row, until_queued
+from tests.producer.tiny import TinyWorker, serving
+from tests.support.builders import tick_as
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "SILENCE_S", 0.05)
+    monkeypatch.setattr(results, "BLOCK_MS", 20)
+
+
+async def test_a_batch_past_its_deadline_expires_row_by_row(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}") for n in range(10)))
+    running = asyncio.create_task(run_batch(fleet, source, target, window=4, deadline=0.3))
+
+    async def expired() -> bool:
+        await run(redis, tick_as())  # nobody serves, but the dispatcher keeps the time
+        return running.done()
+
+    await eventually(expired)
+    assert (await running).rows_failed == 10
+    assert {line["error"]["code"] for line in by_id(target).values()} == {"batch_expired"}
+
+
+async def test_a_full_queue_is_waited_for(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}") for n in range(20)))
+    await run(redis, tick_as(limits=dict.fromkeys(Priority, 10)))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 5)  # one tenant's half
+    async with serving(worker):
+        summary = await running
+    assert (summary.rows_out, summary.rows_failed) == (20, 0)
+    assert len(by_id(target)) == 20
+
+
+async def test_ends_that_nobody_told_of_are_found(
+    fleet: Fleet,
+    worker: TinyWorker,
+    redis: Redis,
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stream of notices is gone, and one job with it: the jobs are looked at, and the lost one runs again."""
+    impatient(monkeypatch)
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}", f"say {n}") for n in range(4)))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 4)
+    lost, *others = await worker.take()
+    for attempt in others:
+        await attempt.echo()
+    await lost.echo()
+    found: list[bytes] = await run(redis, Call(("KEYS", "*:done:*"), list))
+    gone = [keys.job(lost.handle), keys.result(lost.handle)]
+    await run(redis, Call(("DEL", *found, *gone), int))
+    async with serving(worker):
+        summary = await running
+    assert (summary.rows_out, summary.rows_failed) == (4, 0)
+    assert len(by_id(target)) == 4
+
+
+async def test_a_row_that_the_store_loses_again_and_again_gets_an_error(
+    fleet: Fleet,
+    worker: TinyWorker,
+    redis: Redis,
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    impatient(monkeypatch)
+    source, target = files
+    source.write_text(row("r0"))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+
+    async def lose() -> bool:
+        found: list[bytes] = await run(redis, Call(("KEYS", "*y:t:batch-*"), list))
+        found += await run(redis, Call(("KEYS", "*b:t:batch-*"), list))
+        if found:
+            await run(redis, Call(("DEL", *found), int))
+        return running.done()
+
+    await eventually(lose)
+    assert (await running).rows_failed == 1
+    assert by_id(target)["r0"]["error"]["code"] == "lost"
+
+
+async def test_a_batch_that_is_broken_off_cancels_its_rows(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}") for n in range(10)))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 10)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until_queued(redis, 0)
+
+
+async def test_a_batch_lives_through_a_restart_of_redis(server: Server, files: tuple[Path, Path]) -> None:
+    source, target = files
+    source.write_text("".join(row(f"r{n}", f"say {n}") + "\n" for n in range(30)))
+    settings = Settings(redis_url=server.url, redis_patience_s=20)
+    async with Fleet(tenant="t", settings=settings) as fleet:
+        worker = TinyWorker(fleet.redis)
+        await worker.join()
+        running = asyncio.create_task(run_batch(fleet, source, target, window=10))
+        await until_queued(fleet.redis, 10)
+        server.restart()
+
+        async def serve() -> bool:
+            try:
+                await worker.join()
+                for attempt in await worker.take():
+                    await attempt.echo()
+            except errors.StoreUnavailable:
+                return False
+            return running.done()
+
+        await eventually(serve, timeout_s=20)
+        assert (await running).rows_failed == 0
+    assert len(by_id(target)) == 30

@@ -1,0 +1,146 @@
+"""Reading batch files, byte for byte, and building output lines."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.batch import rows
+from producer.batch.lines import BadRow, Line, LineSplitter, Row, parse
+from producer.batch.tally import BatchSummary, FinishedRow, Waits
+from protocol.messages import ErrorInfo, Outcome
+from protocol.states import State
+
+
+def split(*parts: bytes) -> list[tuple[int, bytes]]:
+    splitter = LineSplitter()
+    lines = [line for part in parts for line in splitter.feed(part)]
+    return [(line.number, line.data) for line in [*lines, *splitter.end()]]
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"a\nb\n", [(1, b"a"), (2, b"b")]),
+        (b"a\nb", [(1, b"a"), (2, b"b")]),
+        (b"\xef\xbb\xbfa\nb", [(1, b"a"), (2, b"b")]),
+        (b"a\r\nb\r\n", [(1, b"a"), (2, b"b")]),
+        (b"a\n\n \t\r\nb\n\n", [(1, b"a"), (4, b"b")]),
+        ("a\u2028b\u2029c\u0085d\x0b\x0ce\n".encode(), [(1, "a\u2028b\u2029c\u0085d\x0b\x0ce".encode())]),
+        (b"\xef\xbb\xbf\xef\xbb\xbfa", [(1, b"\xef\xbb\xbfa")]),
+    ],
+)
+def test_lines_end_at_the_newline_byte_only_and_keep_their_numbers(data: bytes, lines: list[tuple[int, bytes]]) -> None:
+    assert split(data) == lines
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(min_value=0, max_value=60), max_size=5))
+def test_it_does_not_matter_how_the_bytes_come(data: bytes, cuts: list[int]) -> None:
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    parts = [data[begin:end] for begin, end in itertools.pairwise(places)]
+    assert split(*parts) == split(data)
+
+
+def test_long_lines_are_lines() -> None:
+    assert split(b"x" * 70_000, b"y" * 70_000, b"\nz") == [(1, b"x" * 70_000 + b"y" * 70_000), (2, b"z")]
+
+
+def row(**changes: Any) -> bytes:
+    data = {"custom_id": "r", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m"}, **changes}
+    return json.dumps({name: value for name, value in data.items() if value is not None}).encode()
+
+
+def test_a_row_is_read() -> None:
+    assert parse(Line(7, row())) == Row(7, "r", "/v1/chat/completions", {"model": "m"})
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "says"),
+    [
+        (b"not json", "invalid_json_line", "not valid JSON"),
+        (b'{"custom_id": "r", ', "invalid_json_line", "not valid JSON"),
+        (b"null", "invalid_json_line", "no JSON object"),
+        (b"[1]", "invalid_json_line", "no JSON object"),
+        (b'"row"', "invalid_json_line", "no JSON object"),
+        (b'{"custom_id":"r2\xff"}', "invalid_json_line", "not UTF-8 at byte 16"),
+        (rb'{"custom_id":"\ud83d"}', "invalid_json_line", "surrogate"),
+        (b'{"a": NaN}', "invalid_json_line", "not valid JSON"),
+        (b'{"a": 1e400}', "invalid_json_line", "infinity"),
+        (row(custom_id=None), "invalid_request", "custom_id"),
+        (row(custom_id=5), "invalid_request", "custom_id"),
+        (row(custom_id=""), "invalid_request", "custom_id"),
+        (row(method=None), "invalid_request", "method"),
+        (row(method="GET"), "invalid_request", "method"),
+        (row(url=None), "invalid_request", "url"),
+        (row(url="http://10.0.0.1/v1/chat/completions"), "invalid_request", "url"),
+        (row(url="/v1/unknown"), "invalid_request", "url"),
+        (row(url=["/v1/embeddings"]), "invalid_request", "url"),
+        (row(body=None), "invalid_request", "body"),
+        (row(body="text"), "invalid_request", "body"),
+        (row(body={"stream": True}), "invalid_request", "body.stream"),
+    ],
+)
+def test_other_lines_say_what_is_wrong(data: bytes, code: str, says: str) -> None:
+    bad = parse(Line(3, data))
+    assert isinstance(bad, BadRow)
+    assert (bad.number, bad.code) == (3, code)
+    assert says in bad.message
+
+
+def test_a_bad_row_keeps_its_id_where_it_has_one() -> None:
+    bad = parse(Line(3, row(url="/v1/unknown")))
+    assert isinstance(bad, BadRow)
+    assert bad.custom_id == "r"
+
+
+BODY = {"id": "chatcmpl-1"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "response", "error"),
+    [
+        (Outcome(state=State.COMPLETED, status_code=200, body=BODY), (200, BODY), None),
+        (
+            Outcome(state=State.FAILED, status_code=400, body=BODY, error=ErrorInfo(code="refused", message="no")),
+            (400, BODY),
+            None,
+        ),
+        (Outcome(state=State.EXPIRED, error=ErrorInfo(code="expired", message="late")), None, "batch_expired"),
+        (Outcome(state=State.CANCELLED, error=ErrorInfo(code="cancelled", message="x")), None, "batch_cancelled"),
+        (Outcome(state=State.FAILED, error=ErrorInfo(code="struck_out", message="x")), None, "struck_out"),
+        (Outcome(state=State.FAILED, body=BODY, error=ErrorInfo(code="cut", message="x")), None, "cut"),
+        (Outcome(state=State.FAILED), None, "failed"),
+    ],
+)
+def test_output_lines_have_openais_shape(outcome: Outcome, response: tuple[int, Any] | None, error: str | None) -> None:
+    written = rows.answered("b-7", "r", outcome)
+    assert written.endswith(b"\n")
+    line = json.loads(written)
+    assert list(line) == ["id", "custom_id", "response", "error"]
+    assert (line["id"], line["custom_id"]) == ("batch_req_b-7", "r")
+    if response:
+        assert line["response"] == {"status_code": response[0], "request_id": "b-7", "body": response[1]}
+        assert line["error"] is None
+    else:
+        assert line["response"] is None
+        assert line["error"]["code"] == error
+    assert rows.succeeded(outcome) is (outcome.state is State.COMPLETED)
+
+
+def test_a_summary_counts() -> None:
+    summary = BatchSummary("b", seconds=2.0)
+    for number in range(1, 101):
+        summary.add(
+            FinishedRow(number, failed=False, worker="w", tokens_in=1, tokens_out=2, queue_ms=number, ttft_ms=9)
+        )
+    summary.add(FinishedRow(101, failed=True))
+    told = summary.as_json()
+    assert (told["rows_out"], told["rows_failed"], told["tokens_in"], told["tokens_out"]) == (101, 1, 100, 200)
+    assert told["tokens_per_s"] == 100
+    assert told["queue_ms"] == {"p50": 50, "p90": 90, "p99": 99}
+    assert told["jobs_by_worker"] == {"w": 100}
+    assert Waits().percentile(0.5) == 0

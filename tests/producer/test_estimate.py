@@ -1,0 +1,80 @@
+"""Estimates of a checked body."""
+
+from typing import Any
+
+import pytest
+
+from producer.estimate import BLOCK_CHARS, DEFAULT_OUTPUT_TOKENS, estimate, prefix_hashes
+from producer.prepare import Defaults, prepare
+from producer.requests import JobRequest
+from protocol.errors import InvalidRequest
+from protocol.messages import ModelRecord
+
+DEFAULTS = Defaults("t", deadline_s=60, keep_s=60, max_body_bytes=1_000_000)
+
+
+def chat(*contents: Any, **changes: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": content} for content in contents], **changes}
+
+
+def test_texts_count_by_bytes_and_messages_by_number() -> None:
+    assert estimate("/v1/chat/completions", chat("x" * 396)).prompt_tokens == 4 + 100  # with the role's 4 bytes
+    assert estimate("/v1/chat/completions", chat("ж" * 198)).prompt_tokens == 4 + 100
+    parts = [{"type": "text", "text": "x" * 396}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 9_999}}]
+    assert estimate("/v1/chat/completions", chat(parts)).prompt_tokens == 4 + 512 + 100
+    with_tools = estimate("/v1/chat/completions", chat("x", tools=[{"name": "x" * 400}]))
+    assert with_tools.prompt_tokens > 100
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"), [("x" * 40, 10), (["x" * 40] * 3, 30), ([5] * 7, 7), ([[5] * 7] * 2, 14)]
+)
+def test_prompts_of_each_kind(prompt: Any, tokens: int) -> None:
+    assert estimate("/v1/completions", {"model": "m", "prompt": prompt}).prompt_tokens == tokens
+
+
+def test_output_is_the_limit_for_each_answer_else_a_guess() -> None:
+    assert estimate("/v1/chat/completions", chat("x")).output_tokens == DEFAULT_OUTPUT_TOKENS
+    assert estimate("/v1/chat/completions", chat("x", max_tokens=7, n=3)).output_tokens == 21
+    assert estimate("/v1/chat/completions", chat("x", max_completion_tokens=9)).output_tokens == 9
+    assert estimate("/v1/embeddings", {"model": "m", "input": "x"}).output_tokens == 0
+
+
+def test_a_shared_beginning_has_shared_hashes() -> None:
+    system, one, two = "s" * 3 * BLOCK_CHARS, "1" * 2 * BLOCK_CHARS, "2" * 2 * BLOCK_CHARS
+    first, second = prefix_hashes("m", [system, one]), prefix_hashes("m", [system, two])
+    assert len(first) == len(second) == 5
+    assert first[:3] == second[:3]
+    assert not set(first[3:]) & set(second[3:])
+    assert not set(prefix_hashes("other", [system])) & set(first)
+    assert prefix_hashes("m", ["x" * (BLOCK_CHARS - 1)]) == ()
+    assert len(prefix_hashes("m", ["x" * 100 * BLOCK_CHARS])) == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "fits"),
+    [
+        ({"prompt": [1] * 90, "max_tokens": 10}, True),
+        ({"prompt": [1] * 90, "max_tokens": 11}, False),
+        ({"prompt": [[1] * 90, [1] * 80], "max_tokens": 10}, True),
+        ({"prompt": "x" * 400}, True),
+        ({"prompt": "x" * 808}, False),
+        ({"prompt": "x", "max_tokens": 101}, False),
+    ],
+)
+def test_only_what_can_not_fit_the_context_is_refused(body: dict[str, Any], fits: bool) -> None:
+    request = JobRequest(model="m", body=body)
+    prepare(request, ModelRecord(pool="p"), DEFAULTS, "id", "nonce")
+    if fits:
+        prepare(request, ModelRecord(pool="p", context_tokens=100), DEFAULTS, "id", "nonce")
+        return
+    with pytest.raises(InvalidRequest, match="the model takes 100"):
+        prepare(request, ModelRecord(pool="p", context_tokens=100), DEFAULTS, "id", "nonce")
+
+
+def test_jobs_spread_over_their_pools_shards_and_keep_theirs() -> None:
+    record, request = ModelRecord(pool="p", shards=4), JobRequest(model="m", prompt="x")
+    shards = {name: prepare(request, record, DEFAULTS, name, "n").handle.shard.number for name in map(str, range(200))}
+    again = {name: prepare(request, record, DEFAULTS, name, "n").handle.shard.number for name in shards}
+    assert shards == again
+    assert set(shards.values()) == {0, 1, 2, 3}

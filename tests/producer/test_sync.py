@@ -1,0 +1,89 @@
+"""The client without `await`, against a worker in another loop."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from producer.events import End, Tokens
+from producer.requests import JobRequest
+from producer.sync import SyncFleet, SyncJob
+from protocol import errors, store
+from protocol.settings import Settings
+from protocol.states import State
+from tests.producer.tiny import MODEL, TinyWorker, serving
+
+CHAT = [{"role": "user", "content": "hello there"}]
+
+
+@pytest.fixture
+def served_url(valkey_url: str) -> Iterator[str]:
+    """A server with a worker that echoes, run by a thread."""
+    loop = asyncio.new_event_loop()
+    stop, ready = asyncio.Event(), threading.Event()
+
+    async def serve() -> None:
+        redis = store.connect(valkey_url)
+        async with serving(TinyWorker(redis)):
+            ready.set()
+            await stop.wait()
+        await redis.aclose()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert ready.wait(10)
+    yield valkey_url
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+    loop.close()
+
+
+@pytest.fixture
+def fleet(served_url: str) -> Iterator[SyncFleet]:
+    with SyncFleet(served_url, tenant="t", settings=Settings(redis_patience_s=5)) as client:
+        yield client
+
+
+def test_a_script_submits_follows_and_waits(fleet: SyncFleet) -> None:
+    fleet.ready(MODEL, timeout=5)
+    job = fleet.submit(model=MODEL, messages=CHAT, stream=True)
+    events = list(job.follow())
+    assert [event.text for event in events if isinstance(event, Tokens)] == ["hello ", "there "]
+    assert isinstance(events[-1], End)
+    assert job.result(timeout=5).text == "".join(job.text()) == "hello there "
+    assert job.info().record.state is State.COMPLETED
+    assert job.cancel() is State.COMPLETED
+    assert fleet.forget(str(job), events[-1].outcome.attempt)
+    with pytest.raises(errors.UnknownJob):
+        fleet.result(job.handle)
+
+
+def test_many_and_their_refusals(fleet: SyncFleet) -> None:
+    good, bad = fleet.submit_many([JobRequest(model=MODEL, messages=CHAT), JobRequest(model=MODEL, prompt="")])
+    assert isinstance(good, SyncJob)
+    assert isinstance(bad, errors.InvalidRequest)
+    assert good.result(timeout=5).text == "hello there "
+    assert list(fleet.models()) == [MODEL]
+    assert fleet.status().shards[0].workers[0].id == "w1"
+
+
+def test_an_iterator_may_be_left_early(fleet: SyncFleet) -> None:
+    job = fleet.submit(model=MODEL, messages=CHAT, stream=True)
+    for event in job.follow():
+        assert isinstance(event, Tokens)
+        break
+    assert job.result(timeout=5).text == "hello there "
+
+
+def test_a_setup_that_is_wrong_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    with pytest.raises(errors.SetupError):
+        SyncFleet("nonsense://x")
+    assert threading.active_count() == before
+
+
+def test_closing_twice_is_harmless(served_url: str) -> None:
+    client = SyncFleet(served_url)
+    client.close()
+    client.close()

@@ -1,0 +1,78 @@
+"""What must hold between any two steps of a walk over the function library."""
+
+from collections.abc import Mapping
+
+from redis import Redis
+
+from protocol import keys
+from protocol.handle import Handle
+from protocol.states import State, may_follow
+from tests.support import snapshot
+from tests.support.builders import SHARD
+from tests.support.invariant import violations
+
+Jobs = Mapping[str, Mapping[str, str]]
+
+
+class Rules:
+    """Compares what Redis holds with what it held before."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._results: dict[tuple[str, str], bytes] = {}
+        self.jobs: Jobs = {}
+        """Every job's hash after the last step."""
+        self.leader = ""
+        """Who led after the last step."""
+        self.changes: set[tuple[State, State]] = set()
+
+    def broken(self) -> list[str]:
+        """Looks at Redis after a step; tells which rules that step broke."""
+        seen = snapshot.take(self._redis)
+        jobs = {ref: entry.value for ref, entry in seen.of_kind(str(SHARD), "job")}
+        found = violations(seen)
+        for ref, job in jobs.items():
+            found += self._bad_change(seen, ref, job) + self._bad_result(seen, ref, job)
+        self.jobs = jobs
+        self.leader = seen.value(keys.leader(SHARD), b"").decode()
+        return found
+
+    def holds(self, ref: str, attempt: int, worker: str) -> bool:
+        """Whether the attempt was this worker's before the step."""
+        job = self.jobs.get(ref)
+        return job is not None and _attempt(job) == attempt and job.get("worker") == worker and State(job["state"]).held
+
+    def recorded(self, ref: str, attempt: int) -> bool:
+        """Whether this attempt had brought the job's end before the step."""
+        job = self.jobs.get(ref)
+        return job is not None and _attempt(job) == attempt and job["state"] in (State.COMPLETED, State.FAILED)
+
+    def attempt(self, ref: str) -> int:
+        """The job's attempt before the step; 0 when there was no such job."""
+        return _attempt(self.jobs.get(ref, {}))
+
+    def _bad_change(self, seen: snapshot.Snapshot, ref: str, job: Mapping[str, str]) -> list[str]:
+        before = self.jobs.get(ref)
+        if before is None:
+            return []
+        old, new = State(before["state"]), State(job["state"])
+        if old != new:
+            self.changes.add((old, new))
+        found = [] if old == new or may_follow(old, new) else [f"{ref} went from {old} to {new}"]
+        if _attempt(job) < _attempt(before):
+            found.append(f"{ref} went back from attempt {_attempt(before)} to {_attempt(job)}")
+        if old.terminal and old != new and seen.value(keys.tokens(Handle.of(SHARD, ref))):
+            found.append(f"{ref} runs anew and has its old log")
+        return found
+
+    def _bad_result(self, seen: snapshot.Snapshot, ref: str, job: Mapping[str, str]) -> list[str]:
+        """Each run has one recorded result, which never changes; the nonces tell the runs of one id apart."""
+        result = seen.value(keys.result(Handle.of(SHARD, ref)))
+        if result is None:
+            return []
+        first = self._results.setdefault((ref, job["nonces"].split()[-1] + job["submitted"]), result)
+        return [] if first == result else [f"{ref} has the result {result!r} after {first!r}"]
+
+
+def _attempt(job: Mapping[str, str]) -> int:
+    return int(job.get("attempt", 0))

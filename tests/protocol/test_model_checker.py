@@ -1,0 +1,59 @@
+"""Random walks over the function library: whatever the order of events, every rule holds after every step."""
+
+import fakeredis
+import pytest
+
+from protocol import library
+from protocol.states import TRANSITIONS, State
+from tests.conftest import Backend
+from tests.protocol.walk import Broken, Walk
+from tests.support.store_clock import AgingClock, FakeStoreClock
+
+SEEDS, STEPS = 40, 150
+# The table allows it, and nothing does it: a job that waits for its time is not looked at.
+NOT_WALKED = {(State.DELAYED, State.FAILED)}
+
+CARELESS = {
+    "attempts are not compared": ("job.attempt == attempt and job.worker == worker and leased", "job.worker == worker"),
+    "workers are not compared": ("job.worker == worker and leased(", "leased("),
+    "nonces are forgotten": ("if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true)", "if false"),
+    "a slot is never freed": ("redis.call('HINCRBY', worker, 'held', -1)", ""),
+    "a deadline outlives its job": ("redis.call('ZREM', deadlines_key(P), job.ref)", ""),
+    "the leader's token is not compared": ("if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then"),
+    "an old result is kept": ("redis.call('DEL', job.key, result_key(job.P, job.ref), ", "redis.call('DEL', job.key, "),
+}
+
+
+def walk_on_fake(monkeypatch: pytest.MonkeyPatch, seed: int, source: str) -> Walk:
+    clock = FakeStoreClock(frozen=True)
+    clock.install(monkeypatch)
+    with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as redis:
+        redis.function_load(source, replace=True)
+        walk = Walk(redis, clock, seed)
+        walk.run(STEPS)
+        return walk
+
+
+def walk_all(monkeypatch: pytest.MonkeyPatch, source: str) -> set[tuple[State, State]]:
+    walks = [walk_on_fake(monkeypatch, seed, source) for seed in range(SEEDS)]
+    return {change for walk in walks for change in walk.rules.changes}
+
+
+def test_every_rule_holds_on_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked = walk_all(monkeypatch, library.source())
+    allowed = {(before, after) for before, follow in TRANSITIONS.items() for after in follow}
+    assert allowed - walked == NOT_WALKED
+
+
+@pytest.mark.parametrize("seed", [100, 101])
+def test_every_rule_holds_on_real_servers(real_backend: Backend, seed: int) -> None:
+    Walk(real_backend.sync, AgingClock(real_backend.sync), seed).run(STEPS)
+
+
+@pytest.mark.parametrize("what", CARELESS)
+def test_a_careless_build_is_found(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    right, wrong = CARELESS[what]
+    assert library.source().count(right) == 1
+    source = library.source().replace(right, wrong)
+    with pytest.raises(Broken, match="seed"):
+        walk_all(monkeypatch, source)

@@ -1,0 +1,84 @@
+"""Connections: what is shown of them, and what happens while Redis is away."""
+
+import asyncio
+
+import pytest
+from redis.exceptions import ReadOnlyError
+
+from protocol import store
+from protocol.call import Call, patiently, run, run_all, run_sync, translate
+from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreUnavailable, WrongType
+from tests.support.servers import Server, free_port
+from tests.support.waiting import eventually
+
+PING = Call(("PING",), bool)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:6379/0", "redis://host:6379/0"),
+        ("redis://:se@cret@host/1?password=secret", "redis://host/1"),
+        ("rediss://host:6380/2#secret", "rediss://host:6380/2"),
+        ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
+        ("redis://user:secret@[::1]:6379/0", "redis://[::1]:6379/0"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert store.redacted(url) == shown
+
+
+@pytest.mark.parametrize("url", ["http://user:secret@host", "host:6379", "redis://user:secret/more@host"])
+def test_a_malformed_url_is_refused_without_its_secrets(url: str) -> None:
+    for connect in (store.connect, store.connect_sync):
+        with pytest.raises(SetupError, match="malformed Redis URL") as told:
+            connect(url)
+        assert "secret" not in str(told.value)
+
+
+async def test_waiting_until_redis_is_up(server: Server) -> None:
+    server.kill()
+    redis, waits = store.connect(server.url), 0
+
+    def on_wait() -> None:
+        nonlocal waits
+        waits += 1
+        server.start()
+
+    await store.wait_until_up(redis, 20, on_wait)
+    await store.wait_until_up(redis, 0, on_wait)
+    await redis.aclose()
+    assert waits == 1
+
+
+async def test_waiting_has_an_end() -> None:
+    redis = store.connect(f"redis://127.0.0.1:{free_port()}/0")
+    with pytest.raises(StoreUnavailable, match="Redis does not answer"):
+        await store.wait_until_up(redis, 0.01, lambda: None)
+    await redis.aclose()
+
+
+async def test_a_patient_call_outlives_a_restart(server: Server) -> None:
+    redis = store.connect(server.url)
+    assert await run(redis, PING)
+    server.kill()
+    with pytest.raises(StoreUnavailable):
+        await run_all(redis, [PING, PING])
+    with pytest.raises(StoreUnavailable):
+        await patiently(lambda: run(redis, PING), 0.06)
+    patient = asyncio.ensure_future(patiently(lambda: run(redis, PING), 20))
+    await asyncio.to_thread(server.start)
+    await eventually(patient.done)
+    assert patient.result()
+    await redis.aclose()
+
+
+def test_a_missing_right_is_no_outage(valkey_url: str) -> None:
+    with store.connect_sync(valkey_url.replace("//", "//nobody:wrong@")) as redis, pytest.raises(NotAllowed):
+        run_sync(redis, PING)
+
+
+def test_other_errors_are_told_by_kind() -> None:
+    assert isinstance(translate(ReadOnlyError("READONLY")), StoreUnavailable)
+    assert isinstance(translate(Exception("WRONGTYPE Operation against a key")), WrongType)
+    assert isinstance(translate(Exception("ERR what?")), ProtocolViolation)

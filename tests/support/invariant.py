@@ -1,0 +1,115 @@
+"""What holds between any two function calls: every accepted job is in exactly one place, and the counts tell so."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from protocol.states import Priority, State
+from tests.support.snapshot import Snapshot
+
+
+def violations(snapshot: Snapshot) -> list[str]:
+    """Every broken rule, in words; empty when all is well."""
+    return [*snapshot.leaks(), *(f"{shard}: {what}" for shard in snapshot.shards for what in _shard(snapshot, shard))]
+
+
+def _shard(snapshot: Snapshot, shard: str) -> Iterator[str]:
+    view = _View(snapshot, shard)
+    yield from view.misplaced()
+    yield from view.miscounted()
+    yield from view.misheld()
+    yield from view.deadlines_differ()
+    yield from view.ends_without_result()
+    yield from view.expiring_too_early()
+
+
+class _View:
+    """One shard of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, shard: str) -> None:
+        self._snapshot, self._shard = snapshot, shard
+        self.jobs = {ref: entry.value for ref, entry in snapshot.of_kind(shard, "job")}
+        self.states = {ref: State(job["state"]) for ref, job in self.jobs.items()}
+        self.lanes = {priority: self._key(f"lane:{priority}", {}) for priority in Priority}
+        self.due = self._key("due", {})
+        self.inboxes = {name: entry.value for name, entry in snapshot.of_kind(shard, "inbox")}
+
+    def _key(self, name: str, default: Any) -> Any:
+        return self._snapshot.value(f"tf:{{{self._shard}}}:{name}", default)
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        """(ref, place) of everything that stands in a lane, in `due` or in an inbox."""
+        for priority, members in self.lanes.items():
+            yield from ((member.split(":", 1)[1], f"lane:{priority} as {member}") for member in members)
+        yield from ((ref, "due") for ref in self.due)
+        for worker, entries in self.inboxes.items():
+            yield from ((f["j"], f"inbox:{worker} at {at}") for at, f in entries if f["k"] == "assign")
+
+    def misplaced(self) -> Iterator[str]:
+        found: dict[str, list[str]] = {}
+        for ref, place in self._places():
+            found.setdefault(ref, []).append(place)
+        for ref in self.jobs.keys() | found.keys():
+            wanted, there = self._wanted_place(ref), found.get(ref, [])
+            if there != wanted:
+                yield f"{ref} is {self.states.get(ref, 'unknown')}, must stand in {wanted}, stands in {there}"
+
+    def _wanted_place(self, ref: str) -> list[str]:
+        job = self.jobs.get(ref, {})
+        match self.states.get(ref):
+            case State.QUEUED:
+                return [f"lane:{job['priority']} as {job['member']}"]
+            case State.DELAYED:
+                return ["due"]
+            case State.ASSIGNED | State.RUNNING:
+                return [f"inbox:{job['worker']} at {job['entry']}"]
+            case _:
+                return []
+
+    def miscounted(self) -> Iterator[str]:
+        """Limits count lane plus `due`, for the shard and for each tenant."""
+        waiting = [ref for ref, state in self.states.items() if state in (State.QUEUED, State.DELAYED)]
+        shard = Counter(self.jobs[ref]["priority"] for ref in waiting)
+        tenants = Counter((ref.split(":")[0], self.jobs[ref]["priority"]) for ref in waiting)
+        names = {name for name, _ in tenants} | {name for name, _ in self._snapshot.of_kind(self._shard, "tenant")}
+        for priority in Priority:
+            yield from self._differs("clock", priority, shard[priority])
+            for name in names:
+                yield from self._differs(f"tenant:{name}", priority, tenants[name, priority])
+
+    def _differs(self, key: str, priority: Priority, wanted: int) -> Iterator[str]:
+        counted = int(self._key(key, {}).get(f"q:{priority}", 0))
+        if counted != wanted:
+            yield f"{key} counts {counted} {priority} jobs, {wanted} wait"
+
+    def misheld(self) -> Iterator[str]:
+        for worker in self._key("workers", {}):
+            told = int(self._key(f"worker:{worker}", {}).get("held", 0))
+            assigned = sum(f["k"] == "assign" for _, f in self.inboxes.get(worker, []))
+            if told != assigned:
+                yield f"worker:{worker} counts {told} held jobs, its inbox has {assigned}"
+
+    def deadlines_differ(self) -> Iterator[str]:
+        alive = {ref for ref, state in self.states.items() if not state.terminal}
+        timed = set(self._key("deadlines", {}))
+        if alive != timed:
+            yield f"without a deadline: {sorted(alive - timed)}; a deadline but not alive: {sorted(timed - alive)}"
+
+    def ends_without_result(self) -> Iterator[str]:
+        results = {name for name, _ in self._snapshot.of_kind(self._shard, "result")}
+        bodies = {name for name, _ in self._snapshot.of_kind(self._shard, "body")}
+        for ref, state in self.states.items():
+            if state.terminal != (ref in results):
+                yield f"{ref} is {state}, result: {ref in results}"
+            if not state.terminal and ref not in bodies:
+                yield f"{ref} is {state} and has no body"
+
+    def expiring_too_early(self) -> Iterator[str]:
+        """What a living job needs has no expiry yet."""
+        for ref, state in self.states.items():
+            tenant, own = f"tenant:{ref.split(':')[0]}", (f"job:{ref}", f"body:{ref}", f"tokens:{ref}")
+            needed = () if state.terminal else own if state.held else (*own, tenant)
+            for name in needed:
+                entry = self._snapshot.entries.get(f"tf:{{{self._shard}}}:{name}")
+                if entry is not None and entry.expires:
+                    yield f"{ref} is {state}, and {name} expires"

@@ -1,0 +1,103 @@
+"""All that a Redis holds at one moment, and what may stay there: the key-leak check."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from redis import Redis
+
+from protocol import keys
+from protocol.states import State
+
+_READERS: dict[str, tuple[str, ...]] = {
+    "string": ("GET",),
+    "hash": ("HGETALL",),
+    "zset": ("ZRANGE", "0", "-1", "WITHSCORES"),
+    "stream": ("XRANGE", "-", "+"),
+}
+_KEY = re.compile(r"tf:\{(?P<shard>[^}]+)\}:(?P<kind>[a-z]+)(?::(?P<name>.+))?\Z")
+_PERMANENT = frozenset({"clock", "events", "lane", "due", "deadlines", "dead", "workers"})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key's value, and whether it ends by itself."""
+
+    expires: bool
+    value: Any
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Every key of a Redis, decoded: strings, hashes as dicts, sorted sets as member → score, streams as entries."""
+
+    entries: Mapping[str, Entry]
+
+    @cached_property
+    def shards(self) -> list[str]:
+        found = (_KEY.match(key) for key in self.entries)
+        return sorted({match["shard"] for match in found if match})
+
+    def value(self, key: str, default: Any = None) -> Any:
+        entry = self.entries.get(key)
+        return default if entry is None else entry.value
+
+    def of_kind(self, shard: str, kind: str) -> Iterator[tuple[str, Entry]]:
+        """(name, entry) of the shard's keys of one kind, as `job`, `inbox` or `tenant`."""
+        start = f"tf:{{{shard}}}:{kind}:"
+        return ((key.removeprefix(start), entry) for key, entry in self.entries.items() if key.startswith(start))
+
+    def leaks(self) -> list[str]:
+        """Keys that neither expire, nor belong to something alive, nor are permanent."""
+        return [key for key, entry in self.entries.items() if not entry.expires and not self._may_stay(key)]
+
+    def _may_stay(self, key: str) -> bool:
+        match = _KEY.match(key)
+        if match is None:
+            return key == keys.MODELS
+        start, kind, name = f"tf:{{{match['shard']}}}:", match["kind"], match["name"] or ""
+        if kind in _PERMANENT:
+            return True
+        if kind in ("job", "body", "tokens"):
+            job = self.value(f"{start}job:{name}")
+            return isinstance(job, dict) and not State(job["state"]).terminal
+        if kind in ("worker", "inbox"):
+            return name in self.value(f"{start}workers", {})
+        if kind == "tenant":
+            return any(int(n) > 0 for field, n in self.value(key).items() if field.startswith("q:"))
+        return False
+
+
+def take(redis: Redis) -> Snapshot:
+    """Read everything, in three round trips."""
+    names = sorted(redis.scan_iter(count=10_000))
+    kinds = _all(redis, [("TYPE", name) for name in names])
+    lives = _all(redis, [("PTTL", name) for name in names])
+    readers = [_READERS[kind.decode()] for kind in kinds]
+    values = _all(redis, [(reader[0], name, *reader[1:]) for name, reader in zip(names, readers, strict=True)])
+    rows = zip(names, kinds, lives, values, strict=True)
+    # A key that ended between two reads is no longer there.
+    found = {name.decode(): Entry(life >= 0, _decode(kind, value)) for name, kind, life, value in rows if life != -2}
+    return Snapshot(found)
+
+
+def _all(redis: Redis, commands: list[tuple[Any, ...]]) -> list[Any]:
+    pipe = redis.pipeline(transaction=False)
+    for command in commands:
+        pipe.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+    return pipe.execute()
+
+
+def _decode(kind: bytes, value: Any) -> Any:
+    match kind:
+        case b"hash":
+            return {name.decode(): item.decode() for name, item in value.items()}
+        case b"zset":
+            pairs = zip(value[::2], value[1::2], strict=True) if value and isinstance(value[0], bytes) else value
+            return {member.decode(): float(score) for member, score in pairs}
+        case b"stream":
+            return [(entry.decode(), {k.decode(): v.decode() for k, v in fields.items()}) for entry, fields in value]
+        case _:
+            return value

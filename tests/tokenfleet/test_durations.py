@@ -1,0 +1,35 @@
+"""Durations as people write them."""
+
+import pytest
+
+from tokenfleet.cli.durations import in_words, seconds_of
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("0.5", 0.5),
+        ("90s", 90),
+        ("250ms", 0.25),
+        ("5m", 300),
+        ("6H", 21_600),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+    ],
+)
+def test_they_are_read(text: str, seconds: float) -> None:
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 m", "-3s", "1h?", "nan", "inf"])
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.042, "42 ms"), (1.42, "1.4 s"), (11.6, "12 s"), (180, "3 min"), (7560, "2.1 h")]
+)
+def test_they_are_shown(seconds: float, text: str) -> None:
+    assert in_words(seconds) == text

@@ -1,0 +1,73 @@
+"""The inbox's reader: each entry once, and everything again when something may have been missed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from redis.asyncio import Redis
+
+from protocol.errors import StoreUnavailable
+from protocol.messages import InboxEntry
+from tests.support.builders import SHARD
+from tests.support.driver import Driver
+from tests.support.waiting import eventually
+from worker.inbox import Inbox
+
+
+class Taker:
+    """Keeps what it was given; fails the first `failures` times."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.taken: list[list[str]] = []
+        self._failures = failures
+
+    async def take(self, entries: Sequence[InboxEntry]) -> None:
+        self.taken.append([entry.ref for entry in entries])
+        if len(self.taken) <= self._failures:
+            raise StoreUnavailable("Redis went away in the middle")
+
+
+@asynccontextmanager
+async def reading(redis: Redis, taker: Taker) -> AsyncIterator[Inbox]:
+    inbox = Inbox(redis, SHARD, "w1", taker.take)
+    task = asyncio.create_task(inbox.run())
+    yield inbox
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def assigned(driver: Driver, own_id: str) -> None:
+    driver.lead()
+    driver.join()
+    assert isinstance(driver.assign(driver.submit(own_id).handle), int)
+
+
+async def test_entries_come_once_and_in_order(driver: Driver, redis: Redis) -> None:
+    taker = Taker()
+    assigned(driver, "a")
+    async with reading(redis, taker):
+        await eventually(lambda: taker.taken == [["t:a"]])
+        assigned(driver, "b")
+        await eventually(lambda: taker.taken == [["t:a"], ["t:b"]])
+
+
+async def test_what_could_not_be_taken_comes_again(driver: Driver, redis: Redis) -> None:
+    taker = Taker(failures=2)
+    assigned(driver, "a")
+    async with reading(redis, taker):
+        await eventually(lambda: taker.taken == [["t:a"]] * 3)
+
+
+async def test_two_beats_that_know_of_more_make_it_read_all_again(driver: Driver, redis: Redis) -> None:
+    taker = Taker()
+    assigned(driver, "a")
+    async with reading(redis, taker) as inbox:
+        await eventually(lambda: taker.taken)
+        for held, known in ((1, 0), (1, 1), (1, 0)):
+            inbox.compare(held, known)
+        assigned(driver, "b")
+        await eventually(lambda: taker.taken[-1] == ["t:b"])
+        inbox.compare(2, 1)
+        # It waits for an entry at the moment; the next read begins anew.
+        assigned(driver, "c")
+        await eventually(lambda: ["t:a", "t:b", "t:c"] in taker.taken)

@@ -1,0 +1,5 @@
+"""`python -m tokenfleet`: the same as the command `tokenfleet`."""
+
+from tokenfleet.cli import main
+
+main()

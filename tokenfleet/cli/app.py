@@ -1,0 +1,104 @@
+"""The command `tokenfleet`: finds a subcommand, runs it, and turns what went wrong into a message and an exit code."""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from protocol.errors import FleetError
+from tokenfleet.cli.exits import Exit, exit_of, explained
+from tokenfleet.cli.options import wants_json
+from tokenfleet.cli.output import print_error, print_json
+
+
+class Entry(NamedTuple):
+    """A subcommand that is not loaded yet: its module, which holds it as `command`, and its line in the overview."""
+
+    module: str
+    summary: str
+
+
+class LazyGroup(click.Group):
+    """A group that loads a subcommand's module when it is called, not when help is shown."""
+
+    def __init__(self, *args: Any, entries: dict[str, Entry] | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
+        """Take the subcommands as a table."""
+        super().__init__(*args, **kwargs)
+        self.entries = entries or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table, which is the order in which people meet them."""
+        del ctx
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one subcommand; None when there is no such name."""
+        del ctx
+        entry = self.entries.get(cmd_name)
+        return getattr(import_module(entry.module), "command", None) if entry else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.entries[name].summary) for name in self.list_commands(ctx)])
+
+
+class App(LazyGroup):
+    """The outermost group: no typed error leaves it as a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
+        """Run the subcommand and end with an exit code of the table."""
+        try:
+            return super().invoke(ctx)
+        except FleetError as error:
+            with ctx:
+                print_error(error, as_json=wants_json())
+            ctx.exit(exit_of(error))
+        except click.UsageError as error:
+            with ctx:
+                if not wants_json():
+                    raise
+                print_json({"error": {"code": "usage", "message": error.format_message(), "hint": ""}})
+            ctx.exit(Exit.INVALID)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(Exit.INTERRUPTED)
+
+
+EPILOG = f"""\b
+Settings come from flags, then TOKENFLEET_… variables, then tokenfleet.toml (or the file in TOKENFLEET_CONFIG).
+
+\b
+Exit codes:
+{explained()}
+
+\b
+A first look:  tokenfleet demo
+A fleet:       tokenfleet up
+"""
+
+
+@click.group(
+    cls=App,
+    entries={
+        "demo": Entry("tokenfleet.cli.demo", "See a whole fleet at work: a batch, and a chat that overtakes it."),
+        "up": Entry("tokenfleet.cli.up", "Run a whole fleet in this terminal: server, scheduler, workers."),
+        "scheduler": Entry("tokenfleet.cli.scheduler", "Run a scheduler for one or more pools."),
+        "worker": Entry("tokenfleet.cli.worker", "Run a worker: one engine that serves one model."),
+        "submit": Entry("tokenfleet.cli.submit", "Submit a job; print its handle, its tokens or its result."),
+        "follow": Entry("tokenfleet.cli.follow", "Print a job's tokens as they come."),
+        "cancel": Entry("tokenfleet.cli.cancel", "Cancel a job, wherever it is."),
+        "job": Entry("tokenfleet.cli.job", "Show where a job is and how it got there."),
+        "status": Entry("tokenfleet.cli.status", "Show lanes and workers."),
+        "batch": Entry("tokenfleet.cli.batch", "Run a file of requests (OpenAI batch format)."),
+    },
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="tokenfleet", message="%(prog)s %(version)s")
+def cli() -> None:
+    """A message-queue worker fleet for LLM inference.
+
+    Producers submit prioritised jobs to Redis, a scheduler assigns them to workers by their load, and tokens stream
+    back while they are made.
+    """

@@ -1,0 +1,44 @@
+"""A client for the length of a command."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from protocol.errors import StoreUnavailable
+from tokenfleet.cli.options import load_settings
+
+if TYPE_CHECKING:
+    from producer.fleet import Fleet
+    from protocol.settings import Settings
+
+T = TypeVar("T")
+
+
+def with_fleet(work: "Callable[[Fleet], Awaitable[T]]") -> T:
+    """Connect as the settings say, wait until Redis answers, and run `work`.
+
+    Raises:
+        StoreUnavailable: Redis does not answer; the message names where, without its password.
+        FleetError: what `work` raises.
+    """
+    return asyncio.run(_with_fleet(load_settings(), work))
+
+
+async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T]]") -> T:
+    from producer.fleet import Fleet
+    from protocol import store
+
+    where, patience_s = store.redacted(settings.redis_url), settings.redis_patience_s
+    async with Fleet(settings=settings) as fleet:
+        try:
+            await store.wait_until_up(
+                fleet.redis,
+                patience_s,
+                lambda: click.echo(f"waiting for Redis at {where}, {patience_s:g} s at most …", err=True),
+            )
+        except StoreUnavailable as error:
+            hint = "Start one with `tokenfleet up`, or name another with --redis-url or TOKENFLEET_REDIS_URL."
+            raise StoreUnavailable(f"no Redis answers at {where}", hint) from error
+        return await work(fleet)

@@ -1,0 +1,97 @@
+"""Options that commands share, and the settings that come of them: flags, then environment, then file."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from protocol.handle import Handle
+    from protocol.settings import Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FLAGS = "tokenfleet.flags"
+_JSON = "tokenfleet.json"
+
+
+def _remember_flag(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta.setdefault(_FLAGS, {})[parameter.name] = value
+
+
+def _remember_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    del parameter
+    context.meta[_JSON] = value or context.meta.get(_JSON, False)
+
+
+def shared_options(command: Command) -> Command:
+    """Add `--redis-url` and the logging options; `load_settings` reads them."""
+    return click.option(
+        "--redis-url",
+        metavar="URL",
+        help="Where Redis listens. Better in TOKENFLEET_REDIS_URL or tokenfleet.toml when it holds a password.",
+        callback=_remember_flag,
+        expose_value=False,
+    )(logging_options(command))
+
+
+def logging_options(command: Command) -> Command:
+    """Add `--log-level` and `--log-format`; `load_settings` reads them."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        help="What is logged to stderr.",
+        callback=_remember_flag,
+        expose_value=False,
+    )
+    style = click.option(
+        "--log-format",
+        type=click.Choice(["auto", "json", "console"]),
+        help="auto: coloured text in a terminal, JSON elsewhere.",
+        callback=_remember_flag,
+        expose_value=False,
+    )
+    return level(style(command))
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`; `wants_json` reads it."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,
+        help="Print JSON on stdout, one object a line.",
+        callback=_remember_json,
+        expose_value=False,
+    )(command)
+
+
+def wants_json() -> bool:
+    """Whether the running command was asked for JSON."""
+    return bool(click.get_current_context().meta.get(_JSON, False))
+
+
+def job_handle(text: str) -> "Handle":
+    """The type of an argument that names a job.
+
+    Raises:
+        InvalidId: the text is no handle.
+    """
+    from protocol.handle import Handle
+
+    return Handle.parse(text)
+
+
+def load_settings(**flags: object) -> "Settings":
+    """Settings of the running command, with logging set up; `flags` are options of its own, None when not given.
+
+    Raises:
+        SetupError: a value is out of range, or the file can't be read.
+    """
+    from protocol import log
+    from protocol.settings import Settings
+
+    settings = Settings.load(**click.get_current_context().meta.get(_FLAGS, {}), **flags)
+    log.configure(settings.log_level, settings.log_format)
+    return settings

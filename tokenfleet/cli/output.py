@@ -1,0 +1,23 @@
+"""What commands print: JSON lines or text on stdout, errors on stderr."""
+
+import click
+
+from protocol.errors import FleetError
+from tokenfleet.terminal import harmless
+
+
+def print_json(value: object) -> None:
+    """One JSON value on a line of stdout, at once."""
+    from protocol import wire
+
+    click.echo(wire.dumps(value))
+
+
+def print_error(error: FleetError, *, as_json: bool) -> None:
+    """The error as `error: message` and its hint on stderr, or as one JSON object on stdout."""
+    if as_json:
+        print_json({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+        return
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {harmless(error.message)}", err=True)
+    if error.hint:
+        click.echo(harmless(error.hint), err=True)

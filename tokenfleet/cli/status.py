@@ -1,0 +1,40 @@
+"""`tokenfleet status`: lanes and workers."""
+
+import click
+
+from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.output import print_json
+
+
+@click.command
+@shared_options
+@json_option
+def command() -> None:
+    """Show each pool: how many jobs wait in each lane and for how long, and what its workers do.
+
+    \b
+    Example:
+      tokenfleet status
+
+    \b
+    In the table of workers:
+      jobs    held of slots
+      load    the score that the worker publishes: 0.4 memory + 0.3 running/capacity + 0.3 KV cache
+      kv      share of the KV cache in use; - when the engine does not tell
+      report  its age
+
+    With --json, one object: `now_ms` and `shards`, each with `lanes`, `workers`, `due` and `dead`.
+
+    \b
+    Exit codes: 0 shown, 4 Redis is away.
+    """
+    status = with_fleet(lambda fleet: fleet.status())
+    from tokenfleet.cli.status_view import as_json, as_tables
+
+    if wants_json():
+        print_json(as_json(status))
+        return
+    from rich.console import Console
+
+    Console().print(as_tables(status))

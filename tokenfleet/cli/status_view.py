@@ -1,0 +1,97 @@
+"""The state of a fleet as tables and as JSON: pure."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from producer.status import FleetStatus, LaneStatus, ShardStatus
+from protocol.messages import WorkerRecord
+from protocol.wire import JsonObject
+from tokenfleet.cli.durations import in_words
+from tokenfleet.terminal import harmless
+
+BAR_WIDTH = 12
+FILLED, EMPTY = "█", "░"
+FULL = 0.9
+"""At this load score a worker counts as full."""
+_STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow"}
+
+
+def as_tables(status: FleetStatus) -> RenderableType:
+    """A table of lanes and one of workers for each shard."""
+    if not status.shards:
+        return Text("No worker ever registered a model here. Start one:\n  tokenfleet worker --model NAME --engine …")
+    parts = [part for shard in status.shards for part in (_title(shard), _lanes(shard), _workers(shard, status.now_ms))]
+    return Group(*parts)
+
+
+def _title(shard: ShardStatus) -> Text:
+    aside = f"   {shard.due} delayed   {shard.dead} set aside"
+    return Text.assemble((str(shard.shard), "bold"), f"   {', '.join(map(harmless, shard.models))}", (aside, "dim"))
+
+
+def _lanes(shard: ShardStatus) -> Table:
+    table = _table("lane", "queued", "oldest waits")
+    for lane in shard.lanes:
+        wait = in_words(lane.oldest_wait_ms / 1000) if lane.depth else "-"
+        table.add_row(str(lane.priority), f"{lane.depth:,}", wait)
+    return table
+
+
+def _workers(shard: ShardStatus, now_ms: int) -> RenderableType:
+    if not shard.workers:
+        return Text("no workers: queued jobs wait until one joins\n", "yellow")
+    table = _table("worker", "state", "jobs", "load", "running", "waiting", "kv", "report")
+    for worker in shard.workers:
+        table.add_row(*_worker(worker, now_ms))
+    return table
+
+
+def _worker(worker: WorkerRecord, now_ms: int) -> list[RenderableType]:
+    report, state = worker.report, _state(worker, now_ms)
+    return [
+        harmless(worker.label),
+        Text(state, _STATE_STYLES.get(state, "red")),
+        f"{worker.held}/{worker.slots}",
+        _bar(report.load_score, "red" if report.load_score >= FULL else "green"),
+        f"{report.running}/{report.capacity}",
+        str(report.waiting),
+        f"{report.kv:.0%}" if report.kv_total_tokens else "-",
+        in_words(max(0, now_ms - worker.report_ms) / 1000),
+    ]
+
+
+def _bar(share: float, colour: str) -> Text:
+    filled = round(share * BAR_WIDTH)
+    return Text.assemble((FILLED * filled, colour), (EMPTY * (BAR_WIDTH - filled), "dim"), f" {share:.2f}")
+
+
+def _state(worker: WorkerRecord, now_ms: int) -> str:
+    return worker.state if worker.lease_ms > now_ms else "lost"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def as_json(status: FleetStatus) -> JsonObject:
+    """The same for machines; times in ms of Redis's clock."""
+    return {"now_ms": status.now_ms, "shards": [_shard_json(shard, status.now_ms) for shard in status.shards]}
+
+
+def _shard_json(shard: ShardStatus, now_ms: int) -> JsonObject:
+    return {
+        "shard": str(shard.shard),
+        "models": list(shard.models),
+        "lanes": {str(lane.priority): _lane_json(lane) for lane in shard.lanes},
+        "due": shard.due,
+        "dead": shard.dead,
+        "workers": [{**w.model_dump(mode="json"), "state": _state(w, now_ms)} for w in shard.workers],
+    }
+
+
+def _lane_json(lane: LaneStatus) -> JsonObject:
+    return {"depth": lane.depth, "oldest_wait_ms": lane.oldest_wait_ms}

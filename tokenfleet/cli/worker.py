@@ -1,0 +1,116 @@
+"""`tokenfleet worker`: a worker's process."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from tokenfleet.cli.options import load_settings, shared_options
+
+if TYPE_CHECKING:
+    from worker.options import WorkerOptions
+
+KEY_VARIABLE = "TOKENFLEET_ENGINE_API_KEY"
+
+
+class Options(TypedDict):
+    """The options of `worker`, as click hands them over."""
+
+    models: tuple[str, ...]
+    engine: str
+    url: str
+    pool: str
+    shard: int
+    shards: int
+    label: str
+    slots: int
+    context_tokens: int
+    model_path: Path | None
+    threads: int
+    sim_profile: str
+    sim_speed: float
+
+
+@click.command
+@click.option("--model", "models", multiple=True, required=True, help="A name that jobs ask for and the engine knows.")
+@click.option("--engine", type=click.Choice(["openai", "llama", "sim"]), default="openai", show_default=True)
+@click.option("--url", default="", help="openai: where the server listens, such as http://127.0.0.1:8000.")
+@click.option("--pool", default="", help="The pool to join.  [default: named after the model]")
+@click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which of the pool's shards.")
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="How many the pool has.")
+@click.option("--label", default="", help="What people call this worker.  [default: host and process id]")
+@click.option("--slots", type=click.IntRange(0), default=0, help="Jobs at once.  [default: what the engine can hold]")
+@click.option(
+    "--context", "context_tokens", type=click.IntRange(0), default=0, help="Longest prompt plus output, in tokens."
+)
+@click.option("--model-path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="llama: a GGUF file.")
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="llama: how many compute.")
+@click.option("--sim-profile", default="h100-8b", show_default=True, help="sim: whose step times; instant has none.")
+@click.option("--sim-speed", type=click.FloatRange(0, min_open=True), default=1.0, help="sim: how much faster.")
+@shared_options
+@click.pass_context
+def command(context: click.Context, **options: Unpack[Options]) -> None:
+    """Run a worker: it takes jobs of one model, runs them on its engine, and streams the tokens.
+
+    \b
+    Engines:
+      openai  any OpenAI-compatible server that runs already: vLLM, SGLang, TGI, llama.cpp
+      llama   a llama.cpp child of the worker's own; SmolLM2-135M unless --model-path names another
+      sim     a simulated engine with the step times of real hardware, for tests and capacity planning
+
+    \b
+    Examples:
+      tokenfleet worker --model llama-70b --engine openai --url http://127.0.0.1:8000
+      tokenfleet worker --model smollm2-135m --engine llama
+      tokenfleet worker --model demo --engine sim --sim-profile h100-8b
+
+    SIGTERM or Ctrl-C drains: it takes nothing more, finishes what it runs within the time of the setting drain_s, and
+    hands the rest back. A second signal stops at once. The server's API key is read from TOKENFLEET_ENGINE_API_KEY.
+
+    \b
+    Exit codes: 0 drained, 2 invalid or not installed, 4 Redis did not answer at the start,
+    130 stopped at once by a second signal.
+    """
+    settings = load_settings()
+    worker = _worker(options)
+    from tokenfleet.cli.parent import end_with_parent
+    from worker.process import main
+
+    end_with_parent()
+    context.exit(main(settings, worker))
+
+
+def _worker(options: Options) -> "WorkerOptions":
+    """The worker that the options describe.
+
+    Raises:
+        SetupError: the engine lacks a package or an option.
+    """
+    from worker.engine.options import EngineOptions
+    from worker.engine.registry import create_engine
+    from worker.options import WorkerOptions
+
+    engine = create_engine(
+        options["engine"],
+        EngineOptions(
+            slots=options["slots"],
+            context_tokens=options["context_tokens"],
+            model=options["models"][0],
+            url=options["url"],
+            api_key=os.environ.get(KEY_VARIABLE, ""),
+            model_path=options["model_path"],
+            threads=options["threads"],
+            profile=options["sim_profile"],
+            speed=options["sim_speed"],
+        ),
+    )
+    return WorkerOptions(
+        engine,
+        options["models"],
+        pool=options["pool"],
+        shard=options["shard"],
+        shards=options["shards"],
+        label=options["label"],
+        slots=options["slots"],
+    )

@@ -1,0 +1,1 @@
+"""The embedded fleet: a server, a scheduler and workers as children of one process."""

@@ -1,0 +1,149 @@
+"""One attempt of a job: generate, and say how it ended."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import PurePath
+from traceback import extract_tb
+
+from protocol import wire
+from protocol.clock import Clock
+from protocol.errors import InvalidRequest
+from protocol.log import get_logger
+from protocol.messages import Started
+from protocol.wire import JsonObject
+from worker.backoff import chance
+from worker.engine.base import Engine, EngineError, EngineFault, EngineRequest
+from worker.engine.openai_rules import speaks
+from worker.outbox import Outbox
+from worker.outgoing import Outgoing
+from worker.transcript import Transcript
+from worker.verdict import Drop, Retries, Verdict, completed, malformed, timed_out, verdict_on
+
+_log = get_logger("worker")
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A started attempt.
+
+    Attributes:
+        out: what it has to tell Redis.
+        started: what `start` handed out.
+        begun_s: when it did (monotonic).
+        limit_s: how long the attempt may run.
+        on_engine: whether the engine has it, so that its load counts there.
+        stopped: how it ends, once somebody has stopped it from outside.
+    """
+
+    out: Outgoing
+    started: Started
+    begun_s: float
+    limit_s: float
+    on_engine: bool = False
+    stopped: Verdict | None = None
+    task: asyncio.Task[None] | None = None
+
+    def stop(self, verdict: Verdict) -> None:
+        """End it now with this verdict; closing the engine's generator frees its slot. Once is enough."""
+        if self.stopped:
+            return
+        self.stopped = verdict
+        # A task that is cancelled before its first step would never run: it looks at `stopped` itself.
+        if self.on_engine and self.task:
+            self.task.cancel()
+
+    def overdue(self, now_s: float) -> Verdict | None:
+        """What to stop it with when its time is over: at its deadline the scheduler ends the job."""
+        age_s = now_s - self.begun_s
+        if age_s * 1000 >= self.started.deadline_left_ms:
+            return Drop()
+        return timed_out(self.limit_s) if age_s >= self.limit_s else None
+
+
+class Runner:
+    """Runs attempts on an engine.
+
+    Args:
+        engine: where.
+        outbox: takes what they say and how they end.
+        max_tries: how often an engine may fail a job.
+        clock: for the time to the first token.
+    """
+
+    def __init__(self, engine: Engine, outbox: Outbox, max_tries: int, clock: Clock) -> None:
+        self._engine, self._outbox, self._max_tries, self._clock = engine, outbox, max_tries, clock
+
+    async def run(self, attempt: Attempt) -> None:
+        """From the engine to the outbox; all failures become verdicts."""
+        verdict = attempt.stopped
+        if verdict is None:
+            attempt.on_engine = True
+            verdict = await self._verdict(attempt)
+        self._outbox.end(attempt.out, verdict)
+
+    async def _verdict(self, attempt: Attempt) -> Verdict:
+        try:
+            response = await self._generate(attempt)
+            return attempt.stopped or completed(response)
+        except asyncio.CancelledError:
+            if attempt.stopped is None:
+                raise
+            return attempt.stopped
+        except EngineError as error:
+            return attempt.stopped or self._failure(attempt, error)
+        except InvalidRequest:
+            return malformed()
+        except Exception as error:  # noqa: BLE001 - an engine's defect is that engine's fault, not the worker's end
+            if attempt.stopped:
+                return attempt.stopped
+            # Its text may quote the prompt: only kind and place are told.
+            _log.error("engine_defect", kind=type(error).__name__, at=_place(error))
+            return self._failure(attempt, EngineFault(f"the engine failed with {type(error).__name__}"))
+
+    def _failure(self, attempt: Attempt, error: EngineError) -> Verdict:
+        out = attempt.out
+        verdict = verdict_on(error, Retries(attempt.started.tries, self._max_tries), chance())
+        how = {"kind": type(error).__name__, "then": type(verdict).__name__}
+        _log.debug("attempt_failed", job=str(out.handle), attempt=out.attempt, **how)
+        return verdict
+
+    async def _generate(self, attempt: Attempt) -> JsonObject:
+        request = _request(attempt)
+        transcript, streams = Transcript(request.endpoint), attempt.started.spec.stream
+        async with aclosing(self._engine.generate(request)) as chunks:
+            async for chunk in chunks:
+                if attempt.stopped:
+                    # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
+                    raise asyncio.CancelledError
+                first = self._is_first_token(attempt, chunk)
+                transcript.add(chunk)
+                if streams:
+                    self._outbox.say(attempt.out, chunk, at_once=first)
+        return transcript.response()
+
+    def _is_first_token(self, attempt: Attempt, chunk: JsonObject) -> bool:
+        if attempt.out.first_token_after_ms >= 0 or not chunk.get("choices") or not speaks(chunk):
+            return False
+        attempt.out.first_token_after_ms = int(1000 * (self._clock.monotonic() - attempt.begun_s))
+        return True
+
+
+def _request(attempt: Attempt) -> EngineRequest:
+    """What the engine gets.
+
+    Raises:
+        InvalidRequest: the stored body is no JSON object.
+    """
+    out, started = attempt.out, attempt.started
+    body = wire.loads(started.body)
+    if not isinstance(body, dict):
+        raise InvalidRequest("the body is no JSON object")
+    request_id = f"{out.handle}-{out.attempt}"
+    return EngineRequest(request_id, started.spec.endpoint, body, started.priority, started.spec.prompt_tokens)
+
+
+def _place(error: Exception) -> str:
+    """File and line where it was raised."""
+    frames = extract_tb(error.__traceback__)
+    return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"

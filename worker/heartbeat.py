@@ -1,0 +1,160 @@
+"""The lease's keeper: a thread with a connection of its own, which a busy event loop cannot starve."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from redis import Redis
+
+from protocol import store
+from protocol.call import run_sync
+from protocol.clock import Clock
+from protocol.errors import FleetError
+from protocol.functions import Beat, beat
+from protocol.handle import Shard
+from protocol.log import get_logger
+from protocol.messages import LoadReport
+from worker.life import LeaseGuard, Life
+
+STUCK_S = 60.0
+"""An event loop that has not moved for so long does not keep its lease: whatever it runs is lost to it."""
+LATE = 1.5
+"""The loop sets the pace; when it is busy, the thread beats by itself after so many beats' time."""
+END_S = 1.0
+"""How long a beat under way is waited for: an older one does no harm, since it can't join anew."""
+ACKNOWLEDGED_A_BEAT = 500
+_log = get_logger("worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds."""
+
+    beat_s: float
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the next beats tell."""
+
+    state: str
+    slots: int
+    report: LoadReport
+
+
+class Heartbeat:
+    """Beats from `start` to `stop`: joins, renews the lease, publishes, acknowledges.
+
+    Args:
+        redis_url: where; the thread connects by itself.
+        shard: which workers it joins.
+        life: as whom.
+        pace: how often, and for how long each beat holds.
+        clock: for the guard and for the loop's signs of life.
+        guard: told of every renewal.
+        on_answer: called in the event loop with the number of jobs that Redis counts, None when we were reclaimed.
+    """
+
+    def __init__(
+        self,
+        redis_url: str,
+        shard: Shard,
+        life: Life,
+        pace: Pace,
+        clock: Clock,
+        guard: LeaseGuard,
+        on_answer: Callable[[int | None], None],
+    ) -> None:
+        self._redis_url, self._shard, self._life, self._pace = redis_url, shard, life, pace
+        self._clock, self._guard, self._on_answer = clock, guard, on_answer
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._news: News | None = None
+        self._moved_s = clock.monotonic()
+        self._lock = threading.Lock()
+        self._acknowledged: dict[str, None] = {}
+        self._away = False
+
+    def start(self) -> None:
+        """Begin; nothing is sent before the first `publish`."""
+        self._thread.start()
+
+    def publish(self, news: News) -> None:
+        """Tell Redis now. From the event loop only: it shows that the loop moves."""
+        self._moved_s = self._clock.monotonic()
+        self._news = news
+        self._wake.set()
+
+    def acknowledge(self, entry_id: str) -> None:
+        """Have an inbox entry deleted with one of the next beats."""
+        with self._lock:
+            self._acknowledged[entry_id] = None
+
+    async def stop(self) -> None:
+        """Beat no more."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, END_S)
+
+    def _run(self) -> None:
+        redis = store.connect_sync(self._redis_url)
+        try:
+            while True:
+                self._wake.wait(self._pace.beat_s * LATE)
+                self._wake.clear()
+                if self._stopping.is_set():
+                    return
+                if self._news and self._loop_moves():
+                    self._beat(redis, self._news)
+        finally:
+            redis.close()
+
+    def _beat(self, redis: Redis, news: News) -> None:
+        with self._lock:
+            acknowledged = list(self._acknowledged)[:ACKNOWLEDGED_A_BEAT]
+        message = Beat(
+            self._life.id,
+            self._life.label,
+            news.state,
+            news.slots,
+            int(self._pace.lease_s * 1000),
+            news.report,
+            join=not self._guard.joined,
+            acknowledged=acknowledged,
+        )
+        sent_s = self._clock.monotonic()
+        try:
+            held = run_sync(redis, beat(self._shard, message))
+        except FleetError as error:
+            self._missed(error)
+            return
+        self._answered(held, sent_s, acknowledged)
+
+    def _answered(self, held: int | None, sent_s: float, acknowledged: list[str]) -> None:
+        if held is not None:
+            self._guard.renewed(sent_s)
+        with self._lock:
+            for entry_id in acknowledged:
+                self._acknowledged.pop(entry_id, None)
+        if self._away:
+            self._away = False
+            _log.info("beats_answered_again")
+        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            self._loop.call_soon_threadsafe(self._on_answer, held)
+
+    def _missed(self, error: FleetError) -> None:
+        if not self._away:
+            self._away = True
+            _log.warning("beats_unanswered", code=error.code, error=str(error))
+
+    def _loop_moves(self) -> bool:
+        still_s = self._clock.monotonic() - self._moved_s
+        if still_s < STUCK_S:
+            return True
+        _log.error("event_loop_stuck", for_s=round(still_s), then="the lease is not renewed")
+        return False

@@ -1,0 +1,71 @@
+"""The reader of a worker's inbox."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from redis.asyncio import Redis
+
+from protocol import reads
+from protocol.call import run
+from protocol.errors import FleetError
+from protocol.handle import Shard
+from protocol.log import get_logger
+from protocol.messages import InboxEntry
+from protocol.store import BLOCK_MS
+from worker.backoff import Backoff
+
+BEGINNING = "0"
+BEATS_APART = 2
+"""So many beats in a row may find Redis to hold more than we know: assignments are on their way."""
+_log = get_logger("worker")
+
+
+class Inbox:
+    """Reads entries as they come, and everything again whenever something may have been missed.
+
+    A blocking read that was cut off may have been delivered and not seen, so each new beginning reads from the start;
+    whoever takes the entries skips what it knows.
+
+    Args:
+        redis: where from.
+        shard: of the worker.
+        worker: the id of this life.
+        take: handles entries; an error makes them come again.
+    """
+
+    def __init__(
+        self, redis: Redis, shard: Shard, worker: str, take: Callable[[Sequence[InboxEntry]], Awaitable[None]]
+    ) -> None:
+        self._redis, self._shard, self._worker, self._take = redis, shard, worker, take
+        self._last = BEGINNING
+        self._beats_with_more = 0
+
+    def compare(self, held: int, known: int) -> None:
+        """After a beat: Redis counts `held` jobs of ours, we know of `known`."""
+        self._beats_with_more = self._beats_with_more + 1 if held > known else 0
+        if self._beats_with_more >= BEATS_APART:
+            self._beats_with_more = 0
+            self._last = BEGINNING
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._read()
+            except FleetError as error:
+                _log.debug("inbox_unread", code=error.code)
+                self._last = BEGINNING
+                await asyncio.sleep(backoff.pause_s())
+            else:
+                backoff.reset()
+
+    async def _read(self) -> None:
+        after = self._last
+        entries = await run(self._redis, reads.inbox_after(self._shard, self._worker, after, BLOCK_MS))
+        if not entries:
+            return
+        await self._take(entries)
+        if self._last == after:
+            # Unless a beat has asked to begin again meanwhile.
+            self._last = entries[-1].entry_id

@@ -1,0 +1,120 @@
+"""What one attempt still has to tell Redis: frames, then its end. Bookkeeping without I/O."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar, cast
+
+from protocol.call import Call
+from protocol.functions import STALE, Finished, FinishReply, emit, finish, requeue
+from protocol.handle import Handle
+from protocol.wire import JsonObject
+from worker.assemble import merge_chunks
+from worker.verdict import Finish, GiveBack
+
+T = TypeVar("T")
+Reply = int | FinishReply | str
+"""Of `emit`, of `finish`, of `requeue`."""
+
+KEPT_FRAMES = 80
+"""Frames kept after Redis had them: a server that restarts may have lost the last two seconds."""
+GATHERED_CHUNKS = 64
+"""Chunks that wait for longer, as when Redis is away, are merged in groups of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    seq: int
+    chunks: list[JsonObject]
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """One attempt's way out.
+
+    Attributes:
+        first_token_after_ms: from the start to the first token; -1 until there is one.
+        over: nothing more may be written: it is recorded, given back, or not ours any more.
+        broken: the log lacks frames that nobody has any more; only another attempt can mend that.
+    """
+
+    handle: Handle
+    attempt: int
+    worker: str
+    first_token_after_ms: int = -1
+    over: bool = False
+    broken: bool = False
+    _ending: Finish | GiveBack | None = None
+    _waiting: list[JsonObject] = field(default_factory=list)
+    _frames: deque[_Frame] = field(default_factory=deque)
+    _last: int = 0
+    _logged: int = 0
+
+    def say(self, chunk: JsonObject) -> None:
+        """Add a chunk to the next frame."""
+        self._waiting.append(chunk)
+        if len(self._waiting) >= GATHERED_CHUNKS:
+            self._waiting = merge_chunks(self._waiting)
+
+    def end(self, ending: Finish | GiveBack) -> None:
+        """Say how it ends, after all that was said before."""
+        self._ending = ending
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether something must be sent (again) now: frames that the log lacks, or the end."""
+        return not self.over and (self._ending is not None or self._last > self._logged)
+
+    def calls(self) -> list[Call[Reply]]:
+        """All that Redis does not have yet, in order; chunks that wait become one frame."""
+        if self._waiting:
+            self._last += 1
+            self._frames.append(_Frame(self._last, merge_chunks(self._waiting)))
+            self._waiting = []
+        calls = [self._emit(frame) for frame in self._missing()]
+        if isinstance(self._ending, Finish):
+            outcome, first = self._ending.outcome, self.first_token_after_ms
+            end = Finished(self.handle, self.attempt, self.worker, self._last, outcome, first)
+            calls.append(_widened(finish(end)))
+        elif self._ending:
+            fault, delay_ms = self._ending.fault, self._ending.delay_ms
+            calls.append(_widened(requeue(self.handle, self.attempt, self.worker, fault, delay_ms)))
+        return calls
+
+    def heard(self, reply: Reply) -> None:
+        """Take Redis's answer to one of the calls."""
+        if isinstance(reply, FinishReply):
+            if reply.missing_after is None:
+                self.over = True
+            else:
+                self._log_ends_at(reply.missing_after)
+        elif isinstance(reply, str) or reply == STALE:
+            self.over = True
+        else:
+            self._log_ends_at(reply)
+
+    def _emit(self, frame: _Frame) -> Call[Reply]:
+        return _widened(emit(self.handle, self.attempt, self.worker, frame.seq, frame.chunks))
+
+    def _missing(self) -> list[_Frame]:
+        """Frames that the log lacks."""
+        if not self._frames:
+            return []
+        return list(islice(self._frames, max(0, self._logged + 1 - self._frames[0].seq), None))
+
+    def _log_ends_at(self, seq: int) -> None:
+        self._logged = min(seq, self._last)
+        while self._frames and self._frames[0].seq <= self._logged - KEPT_FRAMES:
+            self._frames.popleft()
+        oldest = self._frames[0].seq if self._frames else self._last + 1
+        if self._logged < oldest - 1:
+            self.broken = True
+            self._frames.clear()
+            self._waiting.clear()
+            self._last = self._logged
+            self._ending = GiveBack()
+
+
+def _widened(call: Call[T]) -> Call[Reply]:
+    """One type for the calls of one pipeline; each is answered by its own parser."""
+    return cast("Call[Reply]", call)

@@ -1,0 +1,39 @@
+"""A worker as a process of its own: event loop, signals, exit code."""
+
+import asyncio
+import signal
+
+import uvloop
+
+from protocol.log import get_logger
+from protocol.settings import Settings
+from worker.options import WorkerOptions
+from worker.service import run_worker
+from worker.session import Ending
+from worker.stop import StopSignals
+
+STOPPED_AT_ONCE = 130
+"""The exit code after a second signal, as for a command that was interrupted."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(settings: Settings, options: WorkerOptions) -> int:
+    """Work until SIGTERM or SIGINT, once to drain, twice to stop at once; the exit code.
+
+    Raises:
+        FleetError: as `run_worker` says.
+    """
+    ending = uvloop.run(_run(settings, options))
+    return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
+
+
+async def _run(settings: Settings, options: WorkerOptions) -> Ending:
+    loop, stop, log = asyncio.get_running_loop(), StopSignals(), get_logger("worker")
+
+    def on_signal(number: signal.Signals) -> None:
+        stop.signal()
+        log.info("signal", name=number.name, then="stops at once" if stop.now.is_set() else "drains")
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    return await run_worker(settings, options, redis_url=settings.redis_url, stop=stop)

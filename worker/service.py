@@ -1,0 +1,119 @@
+"""The worker as a service: its engine, and one life after the other."""
+
+import asyncio
+import os
+
+from protocol import store
+from protocol.call import run
+from protocol.clock import SystemClock
+from protocol.errors import FleetError
+from protocol.functions import leave
+from protocol.log import get_logger
+from protocol.messages import ModelRecord
+from protocol.settings import Settings
+from worker.device import open_device
+from worker.keeper import EngineKeeper
+from worker.life import Life, new_life
+from worker.load import LoadMeter, memory_limit_bytes
+from worker.options import WorkerOptions
+from worker.session import Ending, Session, Station
+from worker.startup import register_models, start_engine, wait_for_store
+from worker.stop import StopSignals
+from worker.waiting import unless, until_answered
+
+LEAVE_S = 3.0
+"""How long handing back may take at the end; what Redis does not hear of comes back when the lease ends."""
+LEAVE_AT_ONCE_S = 1.0
+_log = get_logger("worker")
+
+
+async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: str, stop: StopSignals) -> Ending:
+    """Work until told to stop; says how that went.
+
+    Args:
+        settings: times and limits.
+        options: the engine and what it serves.
+        redis_url: where.
+        stop: drains at the first signal, ends at once at the second.
+
+    Raises:
+        SetupError: the engine can't run, or another pool serves the model.
+        StoreUnavailable: Redis did not answer within the patience; once it did, its absence is waited out.
+        LibraryMissing: nobody loaded the function library within the patience.
+    """
+    shard = options.place()
+    redis = store.connect(redis_url)
+    try:
+        await unless(stop.drain, wait_for_store(redis, redis_url, shard, settings.redis_patience_s))
+        capacity = await unless(stop.drain, start_engine(options.engine))
+        if capacity is None:
+            return Ending.DRAINED
+        keeper = EngineKeeper(options.engine, capacity)
+        meter = LoadMeter(options.engine, open_device(os.environ), memory_limit_bytes())
+        where = (redis_url, redis, shard)
+        station = Station(settings, *where, options.engine, keeper, meter, stop, SystemClock(), options.slots)
+        return await _serve(station, options)
+    finally:
+        await options.engine.close()
+        await redis.aclose()
+        _log.info("worker_stopped")
+
+
+async def _serve(station: Station, options: WorkerOptions) -> Ending:
+    """Live until told to stop, or until the engine can't be kept."""
+    keeping = asyncio.ensure_future(station.keeper.run())
+    living = asyncio.ensure_future(_live(station, options))
+    try:
+        await asyncio.wait([keeping, living], return_when=asyncio.FIRST_COMPLETED)
+        if keeping.done():
+            keeping.result()
+        return await living
+    finally:
+        for task in (living, keeping):
+            task.cancel()
+        await asyncio.wait([living, keeping])
+
+
+async def _live(station: Station, options: WorkerOptions) -> Ending:
+    """One life after the other, until a signal."""
+    while not station.stop.drain.is_set():
+        life = new_life(options.label)
+        ending = await _live_once(station, options, life)
+        if ending in (Ending.DRAINED, Ending.STOPPED):
+            return ending
+        _log.warning("life_ended", why=ending.value, id=life.id, then="a new one begins")
+    return Ending.STOPPED if station.stop.now.is_set() else Ending.DRAINED
+
+
+async def _live_once(station: Station, options: WorkerOptions, life: Life) -> Ending:
+    """From registering to leaving."""
+    redis, shard, stop = station.redis, station.shard, station.stop
+    context_tokens = station.keeper.capacity.context_tokens
+    served = ModelRecord(pool=shard.pool, shards=options.shards, context_tokens=context_tokens)
+    await unless(stop.drain, until_answered(lambda: register_models(redis, options.models, served)))
+    if stop.drain.is_set():
+        return Ending.DRAINED
+    ending = Ending.STOPPED
+    try:
+        ending = await Session(station, life).run()
+    finally:
+        if ending is not Ending.RECLAIMED:
+            await _leave(station, life, ending)
+    return ending
+
+
+async def _leave(station: Station, life: Life, ending: Ending) -> None:
+    """Hand back what the life still holds: once Redis is back, or at the end as far as it answers."""
+
+    async def hand_back() -> bool:
+        while not await run(station.redis, leave(station.shard, life.id)):
+            continue
+        return True
+
+    if ending is Ending.LEASE_OVER and await unless(station.stop.drain, until_answered(hand_back)):
+        return
+    try:
+        async with asyncio.timeout(LEAVE_S if ending is Ending.DRAINED else LEAVE_AT_ONCE_S):
+            await until_answered(hand_back)
+    except (TimeoutError, FleetError) as error:
+        _log.warning("not_left", id=life.id, why=type(error).__name__, then="its jobs come back when its lease ends")

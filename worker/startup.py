@@ -1,0 +1,76 @@
+"""What a worker needs before it can join: Redis, the function library, its engine, and its models' names."""
+
+import asyncio
+from collections.abc import Sequence
+
+from redis.asyncio import Redis
+
+from protocol import store
+from protocol.call import run
+from protocol.errors import LibraryMissing, SetupError
+from protocol.functions import leave, register
+from protocol.handle import Shard
+from protocol.log import get_logger
+from protocol.messages import ModelRecord
+from worker.engine.base import Capacity, Engine, EngineDead
+
+LIBRARY_LOOK_S = 0.2
+_log = get_logger("worker")
+
+
+async def wait_for_store(redis: Redis, url: str, shard: Shard, patience_s: float) -> None:
+    """Wait until Redis answers and has the function library.
+
+    Raises:
+        StoreUnavailable: it did not answer within `patience_s`.
+        LibraryMissing: nobody loaded the library within as long again.
+    """
+    where = store.redacted(url)
+    await store.wait_until_up(
+        redis, patience_s, lambda: _log.warning("waiting_for_redis", url=where, patience_s=patience_s)
+    )
+    loop = asyncio.get_running_loop()
+    give_up, told = loop.time() + patience_s, False
+    while True:
+        try:
+            # Nobody leaves: a harmless call that needs no other right than a worker has.
+            await run(redis, leave(shard, "nobody"))
+        except LibraryMissing as error:
+            if loop.time() >= give_up:
+                raise
+            if not told:
+                _log.warning("waiting_for_library", url=where, patience_s=patience_s, hint=error.hint)
+            told = True
+            await asyncio.sleep(LIBRARY_LOOK_S)
+        else:
+            return
+
+
+async def start_engine(engine: Engine) -> Capacity:
+    """Bring the engine up for the first time.
+
+    Raises:
+        SetupError: it does not come up, or something must be installed first.
+    """
+    _log.info("engine_starting")
+    try:
+        capacity = await engine.start()
+    except EngineDead as error:
+        raise SetupError(f"the engine did not start: {error}", "See its own log; is its address right?") from error
+    _log.info("engine_ready", slots=capacity.slots, context_tokens=capacity.context_tokens)
+    return capacity
+
+
+async def register_models(redis: Redis, models: Sequence[str], served: ModelRecord) -> None:
+    """Say which models the pool serves.
+
+    Raises:
+        SetupError: another pool serves one of them.
+        StoreUnavailable: Redis does not answer.
+    """
+    for model in models:
+        if other := await run(redis, register(model, served)):
+            raise SetupError(
+                f"the model {model!r} is served by the pool {other!r} already, not by {served.pool!r}",
+                f"Use --pool {other}, or serve it under another name.",
+            )

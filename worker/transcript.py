@@ -1,0 +1,48 @@
+"""What an engine has said in one attempt, from its chunks to the full response."""
+
+from protocol.messages import Endpoint
+from protocol.wire import JsonObject
+from worker.assemble import assemble, merge_chunks
+from worker.engine.base import EngineFault
+
+MERGE_EVERY = 64
+MOST_CHUNKS = 500_000
+"""More than any model's context holds: such a stream has no end."""
+
+
+class Transcript:
+    """Holds an answer in the space of its text, not of its chunks."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._chunks: list[JsonObject] = []
+        self._merge_at = MERGE_EVERY
+        self._merged = 0
+
+    def add(self, chunk: JsonObject) -> None:
+        """Take the next chunk.
+
+        Raises:
+            EngineFault: there are more than any answer has.
+        """
+        self._chunks.append(chunk)
+        if len(self._chunks) >= self._merge_at:
+            self._merge()
+
+    def response(self) -> JsonObject:
+        """The full OpenAI response object.
+
+        Raises:
+            EngineFault: the engine said nothing.
+        """
+        if not self._chunks:
+            raise EngineFault("the engine gave no answer")
+        return assemble(self._endpoint, self._chunks)
+
+    def _merge(self) -> None:
+        before = len(self._chunks)
+        self._chunks = merge_chunks(self._chunks)
+        self._merged += before - len(self._chunks)
+        self._merge_at = len(self._chunks) + MERGE_EVERY
+        if self._merged + len(self._chunks) > MOST_CHUNKS:
+            raise EngineFault(f"the engine's answer has more than {MOST_CHUNKS} parts")
