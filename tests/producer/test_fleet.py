@@ -10,14 +10,14 @@ from producer.fleet import Fleet
 from producer.jobs import Job
 from producer.requests import JobRequest
 from protocol import errors
-from protocol.call import run
+from protocol.call import Call, run
 from protocol.functions import register
 from protocol.messages import ModelRecord
 from protocol.settings import Settings
 from protocol.states import Priority, State
 from tests.producer.tiny import MODEL, TinyWorker, serving
 from tests.support.builders import SHARD, tick_as
-from tests.support.servers import free_port
+from tests.support.servers import Server, free_port
 
 CHAT = [{"role": "user", "content": "hello there"}]
 
@@ -215,6 +215,24 @@ async def test_a_redis_that_stays_away_is_an_error_in_the_end() -> None:
         ):
             with pytest.raises(errors.StoreUnavailable):
                 await call
+
+
+async def test_a_redis_that_is_a_replica_for_a_while_is_waited_for(server: Server) -> None:
+    """As after a failover, before the new primary is one."""
+    replica = Call(("REPLICAOF", "127.0.0.1", free_port()), bool)
+    primary = Call(("REPLICAOF", "NO", "ONE"), bool)
+    async with Fleet(server.url, tenant="t", settings=Settings(redis_patience_s=0.2)) as fleet:
+        await TinyWorker(fleet.redis).join()
+        await run(fleet.redis, replica)
+        requests = [JobRequest(model=MODEL, messages=CHAT), JobRequest(model=MODEL, prompt="")]
+        refused, bad = await fleet.submit_many(requests)
+        assert isinstance(refused, errors.StoreUnavailable)
+        assert isinstance(bad, errors.InvalidRequest)
+        waiting = asyncio.create_task(fleet.submit_many(requests, patience_s=10))
+        await run(fleet.redis, primary)
+        accepted, bad = await waiting
+        assert isinstance(accepted, Job)
+        assert isinstance(bad, errors.InvalidRequest)
 
 
 async def test_nothing_that_users_send_or_get_is_logged(

@@ -1,62 +1,18 @@
-"""Following a job over real pub/sub: early, late, cut off, several at once, from a cursor, over a restart."""
+"""Following a job over real pub/sub: early, late, several at once, from a cursor, over a restart."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
 
-from producer import hub
-from producer.events import End, Event, Restart, Tokens, Truncated
+from producer.events import End, Restart, Tokens, Truncated
 from producer.fleet import Fleet
-from producer.jobs import Job
 from protocol import errors, keys
 from protocol.call import Call, run
-from protocol.settings import Settings
 from protocol.states import State
-from tests.producer.tiny import MODEL, Attempt, TinyWorker, serving
-from tests.support.servers import Server
+from tests.producer.reading import CHAT, WORDS, collect, confirmed, outcome_text, streaming, text_of
+from tests.producer.tiny import MODEL, TinyWorker, serving
 from tests.support.waiting import eventually
-
-WORDS = [f"word{n} " for n in range(40)]
-CHAT = [{"role": "user", "content": "".join(WORDS)}]
-
-
-async def streaming(fleet: Fleet) -> Job:
-    return await fleet.submit(model=MODEL, messages=CHAT, stream=True)
-
-
-async def collect(events: AsyncIterator[Event]) -> list[Event]:
-    return [event async for event in events]
-
-
-def text_of(events: list[Event]) -> str:
-    """What a reader has in the end: a restart takes back what came before."""
-    text = ""
-    for event in events:
-        match event:
-            case Tokens():
-                text += event.text
-            case Restart():
-                text = ""
-    return text
-
-
-def outcome_text(events: list[Event]) -> str:
-    end = events[-1]
-    assert isinstance(end, End)
-    return end.outcome.text
-
-
-async def confirmed(redis: Redis, job: Job, followers: int = 1) -> None:
-    """Until the channel has its subscriber; one hub subscribes once for all its followers."""
-    channel = keys.tokens(job.handle)
-
-    async def subscribed() -> bool:
-        found = await run(redis, Call(("PUBSUB", "NUMSUB", channel), lambda reply: int(reply[1])))
-        return found >= followers
-
-    await eventually(subscribed)
 
 
 async def test_an_early_a_late_and_three_followers_at_once_see_the_stored_text(
@@ -219,73 +175,3 @@ async def test_what_somebody_else_publishes_on_the_channel_is_ignored(
         await run(redis, Call(("PUBLISH", keys.tokens(job.handle), garbage), int))
     async with serving(worker):
         assert text_of(await following) == "".join(WORDS)
-
-
-async def kill_subscribers(redis: Redis) -> int:
-    return await run(redis, Call(("CLIENT", "KILL", "TYPE", "pubsub"), int))
-
-
-async def say_slowly(attempt: Attempt, redis: Redis, job: Job) -> int:
-    """Kills all pub/sub connections between some words; how many were killed."""
-    killed = 0
-    for index, word in enumerate(WORDS):
-        if index % 8 == 4:
-            await confirmed(redis, job)
-            killed += await kill_subscribers(redis)
-        await attempt.say(word)
-    await attempt.finish()
-    return killed
-
-
-async def test_followers_that_are_cut_off_in_the_middle_lose_nothing_and_see_nothing_twice(redis_url: str) -> None:
-    settings = Settings(redis_url=redis_url, redis_patience_s=5)
-    async with Fleet(tenant="t", settings=settings) as fleet:
-        worker = TinyWorker(fleet.redis)
-        await worker.join()
-        job = await streaming(fleet)
-        following = [asyncio.create_task(collect(job.follow())) for _ in range(3)]
-        waiting = asyncio.create_task(job.result(timeout=10))
-        attempt = await worker.take_one()
-        assert await say_slowly(attempt, fleet.redis, job) >= 5
-        seen = await asyncio.gather(*following)
-        outcome = await waiting
-    for events in seen:
-        assert [event.id for event in events if isinstance(event, Tokens)] == [f"1-{n}" for n in range(1, 41)]
-        assert text_of(events) == outcome.text == "".join(WORDS)
-
-
-async def test_a_channel_that_goes_silent_is_read_from_the_log(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the network swallows the pub/sub connection without closing it."""
-    monkeypatch.setattr(hub, "SILENCE_S", 0.2)
-    settings = Settings(redis_url=redis_url, redis_patience_s=5)
-    async with Fleet(tenant="t", settings=settings) as fleet:
-        worker = TinyWorker(fleet.redis)
-        await worker.join()
-        job = await streaming(fleet)
-        following = asyncio.create_task(collect(job.follow()))
-        await confirmed(fleet.redis, job)
-        monkeypatch.setattr(fleet._hub, "_pass_on", lambda _: None)
-        async with serving(worker):
-            assert text_of(await following) == "".join(WORDS)
-
-
-async def test_a_reader_lives_through_a_restart_of_redis(server: Server) -> None:
-    settings = Settings(redis_url=server.url, redis_patience_s=20)
-    async with Fleet(tenant="t", settings=settings) as fleet:
-        worker = TinyWorker(fleet.redis)
-        await worker.join()
-        job = await streaming(fleet)
-        following = asyncio.create_task(collect(job.follow()))
-        waiting = asyncio.create_task(job.result(timeout=20))
-        attempt = await worker.take_one()
-        await attempt.say(*WORDS[:20])
-        await run(fleet.redis, Call(("CONFIG", "SET", "appendfsync", "always"), bool))
-        await attempt.say("last before ")
-        server.kill()
-        submitting = asyncio.create_task(streaming(fleet))
-        server.start()
-        await attempt.say(*WORDS[20:])
-        await attempt.finish()
-        events = await following
-        assert text_of(events) == outcome_text(events) == (await waiting).text
-        assert (await submitting).created

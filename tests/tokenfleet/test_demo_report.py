@@ -2,11 +2,10 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
 from protocol.states import Priority
-from tokenfleet.demo.report import DemoReport, JobTimes, as_json, as_tables, percentile
+from tokenfleet.demo.report import DemoReport, JobTimes, as_json, as_tables
 
 
 def a_report(rows_out: int = 2, answer: str = "It is Paris.") -> DemoReport:
@@ -16,14 +15,6 @@ def a_report(rows_out: int = 2, answer: str = "It is Paris.") -> DemoReport:
         JobTimes(Priority.HIGH, 5, 50, "worker-1"),
     ]
     return DemoReport(2, rows_out, 0, 90, 3.0, jobs, answer, overtook=7, expected="Paris")
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "expected"),
-    [([], 0.5, 0), ([3], 0.99, 3), ([1, 2, 3, 4], 0.5, 2), ([4, 3, 2, 1], 0.99, 4), (list(range(1, 101)), 0.99, 99)],
-)
-def test_percentiles_are_values_that_were_seen(values: list[float], share: float, expected: float) -> None:
-    assert percentile(values, share) == expected
 
 
 def test_json_has_all_figures() -> None:

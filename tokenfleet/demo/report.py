@@ -1,13 +1,13 @@
 """What the demo found out, as a table for people and one JSON object for machines."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from producer.batch import Waits
 from protocol.states import Priority
 from protocol.wire import JsonObject
 
@@ -17,8 +17,8 @@ class JobTimes:
     """How long one job waited, in ms: in its lane, and from submit to its first token; and who ran it."""
 
     priority: Priority
-    queue_ms: float
-    ttft_ms: float
+    queue_ms: int | None
+    ttft_ms: int | None
     worker: str
 
 
@@ -56,13 +56,6 @@ class DemoReport:
         return found
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile: the smallest value that `share` of all do not exceed; 0 for none."""
-    if not values:
-        return 0.0
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
 def as_json(report: DemoReport) -> JsonObject:
     """The figures for machines; times in ms, by priority."""
     by_priority = _by_priority(report.jobs)
@@ -72,8 +65,8 @@ def as_json(report: DemoReport) -> JsonObject:
         "rows_failed": report.rows_failed,
         "tokens_out": report.tokens_out,
         "tokens_per_s": round(report.tokens_per_s, 1),
-        "ttft_ms": {str(name): _percentiles([job.ttft_ms for job in jobs]) for name, jobs in by_priority.items()},
-        "queue_ms": {str(name): _percentiles([job.queue_ms for job in jobs]) for name, jobs in by_priority.items()},
+        "ttft_ms": {str(name): _waited(job.ttft_ms for job in jobs) for name, jobs in by_priority.items()},
+        "queue_ms": {str(name): _waited(job.queue_ms for job in jobs) for name, jobs in by_priority.items()},
         "jobs_by_worker": dict(_jobs_by_worker(report.jobs)),
         "answer": report.answer,
         "overtook": report.overtook,
@@ -98,9 +91,9 @@ def _waits(jobs: Sequence[JobTimes]) -> Table:
     headings = ("jobs", "queue wait p50", "p99", "first token p50", "p99")
     table = _table("How long they waited", "priority", *headings)
     for name, members in _by_priority(jobs).items():
-        queue, ttft = [job.queue_ms for job in members], [job.ttft_ms for job in members]
-        times = [percentile(values, share) for values in (queue, ttft) for share in (0.5, 0.99)]
-        table.add_row(str(name), str(len(members)), *(f"{time:,.0f} ms" for time in times))
+        queue, ttft = _waited(job.queue_ms for job in members), _waited(job.ttft_ms for job in members)
+        times = (*queue.values(), *ttft.values())
+        table.add_row(str(name), str(len(members)), *(f"{time:,} ms" for time in times))
     return table
 
 
@@ -124,8 +117,12 @@ def _by_priority(jobs: Sequence[JobTimes]) -> Mapping[Priority, list[JobTimes]]:
     return {name: members for name, members in found.items() if members}
 
 
-def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    return {"p50": percentile(values, 0.5), "p99": percentile(values, 0.99)}
+def _waited(values: Iterable[int | None]) -> dict[str, int]:
+    """p50 and p99 in ms."""
+    waits = Waits()
+    for value in values:
+        waits.add(value)
+    return {"p50": waits.percentile(0.5), "p99": waits.percentile(0.99)}
 
 
 def _jobs_by_worker(jobs: Sequence[JobTimes]) -> Mapping[str, int]:

@@ -25,3 +25,32 @@ def stop_event(on_second: Callable[[], None]) -> Iterator[asyncio.Event]:
     finally:
         for number in STOPPING:
             loop.remove_signal_handler(number)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn each signal into what Ctrl-C is in an event loop: the task is cancelled, and its blocks clean up.
+
+    Raises:
+        KeyboardInterrupt: a signal came.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    came = False
+
+    def interrupt() -> None:
+        nonlocal came
+        came = True
+        if task:
+            task.cancel()
+
+    for number in STOPPING:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if came:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number in STOPPING:
+            loop.remove_signal_handler(number)
