@@ -49,14 +49,19 @@ async def _waits(fleet: Fleet, redis: Redis) -> list[float]:
 
 async def _floor(redis: Redis) -> float:
     """p50 in ms of one XADD seen by a blocked XREAD on another connection."""
-    other = Redis.from_pool(redis.connection_pool)
-    loop, waits, last = asyncio.get_running_loop(), [], "0"
+    loop, last = asyncio.get_running_loop(), "0"
+    waits: list[float] = []
+
+    async def read() -> str:
+        ((_, entries),) = await redis.xread({"bare": last}, block=1000)
+        waits.append((loop.time() - begin) * 1000)
+        newest: str = entries[-1][0]
+        return newest
+
     for _ in range(200):
-        reading = asyncio.create_task(other.xread({"bare": last}, block=1000))
-        await asyncio.sleep(0.002)
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.002)  # until the read blocks
         begin = loop.time()
         await redis.xadd("bare", {"a": "b"})
-        ((_, entries),) = await reading
-        waits.append((loop.time() - begin) * 1000)
-        last = entries[-1][0]
+        last = await reading
     return statistics.median(waits)

@@ -82,7 +82,7 @@ class WorkerRecord(Message):
 
     id: str
     label: str
-    state: Literal["ready", "starting", "unhealthy", "draining", "lost"]
+    state: Literal["ready", "starting", "unhealthy", "draining", "leaving", "lost"]
     slots: Tokens
     """How many jobs it takes at most."""
     held: Tokens

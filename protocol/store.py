@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
+import hiredis
 from redis import Redis as SyncRedis
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis
 
 from protocol.call import Call, run
 from protocol.errors import SetupError, StoreUnavailable
@@ -18,6 +20,17 @@ BLOCK_MS = 1_000
 CONNECTIONS = 64
 
 
+class FastConnection(Connection):
+    """Encodes commands in C: redis-py 5 has that for blocking connections only. A tenth of a worker's time."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 - redis-py's own signature
+        """One command as RESP; a command of two words, as redis-py writes some, becomes two arguments."""
+        name = args[0]
+        if isinstance(name, str) and " " in name:
+            args = (*name.split(), *args[1:])
+        return [hiredis.pack_command(args)]
+
+
 def connect(url: str) -> Redis:
     """An asyncio client; it connects at the first call.
 
@@ -27,6 +40,7 @@ def connect(url: str) -> Redis:
     try:
         pool = BlockingConnectionPool.from_url(
             url,
+            connection_class=FastConnection,
             max_connections=CONNECTIONS,
             timeout=ANSWER_TIMEOUT_S,
             socket_connect_timeout=CONNECT_TIMEOUT_S,

@@ -61,6 +61,11 @@ class Outgoing:
         self._ending = ending
 
     @property
+    def gathering(self) -> bool:
+        """Whether chunks wait for their frame."""
+        return bool(self._waiting)
+
+    @property
     def unanswered(self) -> bool:
         """Whether something must be sent (again) now: frames that the log lacks, or the end."""
         return not self.over and (self._ending is not None or self._last > self._logged)

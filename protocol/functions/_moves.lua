@@ -139,8 +139,9 @@ local function give_back(job, fault, delay, now)
   return 'ok'
 end
 
--- Empties at most `budget` entries of a worker's inbox; true once nothing is left and the worker is gone.
-local function empty_inbox(P, worker, fault, budget, now)
+-- Empties at most `budget` entries of a worker's inbox; true once nothing is left and the worker is gone. A worker that
+-- leaves is not to blame, also when the dispatcher moves the rest of its jobs.
+local function empty_inbox(P, worker, state, budget, now)
   local inbox, jobs = inbox_key(P, worker), {}
   local entries = redis.call('XRANGE', inbox, '-', '+', 'COUNT', budget)
   demand(inbox, worker_key(P, worker))
@@ -153,7 +154,9 @@ local function empty_inbox(P, worker, fault, budget, now)
     end
   end
   redis.call('ZADD', workers_key(P), 0, worker)
-  redis.call('HSET', worker_key(P, worker), 'state', 'lost')
+  if redis.call('HGET', worker_key(P, worker), 'state') == 'leaving' then state = 'leaving' end
+  redis.call('HSET', worker_key(P, worker), 'state', state)
+  local fault = state == 'lost' and 'strike' or 'none'
   for i, entry in ipairs(entries) do
     if jobs[i] then give_back(jobs[i], fault, 0, now) else redis.call('XDEL', inbox, entry[1]) end
   end

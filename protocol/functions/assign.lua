@@ -97,6 +97,7 @@ local function write_ends(ends, now)
 end
 
 local function demand_keys(P, ARGV, jobs)
+  if trusted(P) then return end
   local names, workers = {}, {}
   for i = 0, jobs - 1 do
     local tenant, own_id = string.match(ARGV[3 * i + 2], '^%d+:([^:]+):(.+)$')

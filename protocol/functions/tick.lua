@@ -53,7 +53,7 @@ end
 local function reclaim(P, now)
   local gone = 0
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', workers_key(P), '-inf', int(now), 'LIMIT', 0, 1)) do
-    if empty_inbox(P, worker, 'strike', JOBS_A_CALL, now) then gone = gone + 1 end
+    if empty_inbox(P, worker, 'lost', JOBS_A_CALL, now) then gone = gone + 1 end
     announce(P, 'load', worker)
   end
   return gone

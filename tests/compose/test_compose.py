@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 ROLES = [name for name in OURS if "profiles" not in SERVICES[name]]
-Start = Callable[[str], Any]
 
 
 def test_the_file_keeps_to_the_specification() -> None:
@@ -105,7 +105,7 @@ async def test_the_fleet_of_the_file_serves_a_job(compose_redis: Server) -> None
         role(SERVICES["worker-2"]["command"], environment),
     ):
         for name in ROLES:
-            await eventually(lambda name=name: healthy(name), timeout_s=20)
+            await eventually(partial(healthy, name), timeout_s=20)
         answer = run(["submit", "--model", "demo", "--wait", "--json", "--max-tokens", "8", "Hello"])
         assert answer.returncode == 0, answer.stderr
         assert json.loads(answer.stdout.splitlines()[-1])

@@ -61,9 +61,7 @@ def test_key_names_and_functions_are_spelled_in_protocol_only(package: str) -> N
 
 @pytest.mark.parametrize("package", OUTSIDE)
 @pytest.mark.parametrize("banned", [REDIS_CODE, PYDANTIC_WIRE], ids=["functions", "encoding"])
-def test_redis_functions_and_encoding_are_called_in_protocol_only(
-    package: str, banned: frozenset[str]
-) -> None:
+def test_redis_functions_and_encoding_are_called_in_protocol_only(package: str, banned: frozenset[str]) -> None:
     offenders = [
         source.at(node.lineno, f".{node.attr}")
         for source in sources(package)

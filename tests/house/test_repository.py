@@ -57,9 +57,7 @@ def declared(*groups: str) -> set[str]:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_pins_and_hashes_each_package(name: str) -> None:
-    offenders = [
-        line[:80] for line in requirements(lock(name)) if not PIN.match(line) or "--hash=sha256:" not in line
-    ]
+    offenders = [line[:80] for line in requirements(lock(name)) if not PIN.match(line) or "--hash=sha256:" not in line]
     assert not offenders, report(offenders)
 
 
@@ -77,9 +75,7 @@ def test_a_lock_holds_what_the_project_asks_for(name: str, groups: list[str]) ->
 
 def test_the_development_lock_extends_the_other() -> None:
     run, dev = pins(lock("run")), pins(lock("dev"))
-    offenders = [
-        f"{name}: {version} / {dev.get(name)}" for name, version in run.items() if dev.get(name) != version
-    ]
+    offenders = [f"{name}: {version} / {dev.get(name)}" for name, version in run.items() if dev.get(name) != version]
     assert not offenders, report(offenders)
 
 

@@ -48,9 +48,7 @@ def test_most_functions_are_short(share: float, limit: int) -> None:
 
 def test_most_files_are_short() -> None:
     counted = [(source.code_lines, source.name) for source in sources(*PACKAGES)]
-    assert statistics.median(lines for lines, _ in counted) <= 80, report(
-        [f"{n}: {name}" for n, name in counted]
-    )
+    assert statistics.median(lines for lines, _ in counted) <= 80, report([f"{n}: {name}" for n, name in counted])
 
 
 def _longest() -> str:

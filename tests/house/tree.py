@@ -76,9 +76,7 @@ class Source:
     @property
     def _docstring_lines(self) -> set[int]:
         texts = [
-            node.value
-            for node in self.nodes
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            node.value for node in self.nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         ]
         return {
             line
@@ -112,9 +110,7 @@ def _hidden(path: Path) -> bool:
 def sources(*folders: str) -> tuple[Source, ...]:
     """The Python files below these folders."""
     return tuple(
-        Source(path)
-        for path in tracked_files()
-        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders
+        Source(path) for path in tracked_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders
     )
 
 

@@ -10,13 +10,17 @@ from protocol import functions, keys
 from protocol.call import Call
 from protocol.errors import NotAllowed
 from protocol.functions import Move, TickTimes
+from protocol.messages import ModelRecord
 from tests.support.builders import SHARD, a_handle, a_submission, completed, join_worker, tick_as
 from tests.support.driver import Driver
 from tests.support.snapshot import Snapshot
 
 ROLE, PASSWORD = "role", "role"
 HANDLE = a_handle()
-_OWN_KEYS = {keys.body(HANDLE), keys.result(HANDLE), keys.tokens(HANDLE), keys.done(SHARD, "me")}
+_OWN_KEYS = {
+    *(keys.body(HANDLE), keys.result(HANDLE), keys.tokens(HANDLE)),
+    *(keys.done(SHARD, "me"), keys.inbox(SHARD, "w1")),
+}
 NO_GAP = TickTimes(gap_ms=10**12)
 
 
@@ -139,6 +143,7 @@ BRANCHES = [
     Branch("cancel-delayed", lambda driver: _waiting(driver, delay_ms=1000), lambda _: functions.cancel(HANDLE)),
     Branch("cancel-running", _streaming, lambda _: functions.cancel(HANDLE)),
     Branch("leave", _running, lambda _: functions.leave(SHARD, "w1")),
+    Branch("register", lambda driver: driver.lead(), lambda _: functions.register("m", ModelRecord(pool="pool"))),
     Branch("command", _running, lambda _: functions.command(SHARD, "w1", "drain")),
     Branch("forget", _ended, lambda driver: functions.forget(HANDLE, _attempt(driver))),
     _tick("tick-ripen", _late(lambda driver: _waiting(driver, delay_ms=1000), _due)),

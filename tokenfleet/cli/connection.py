@@ -8,6 +8,7 @@ import click
 
 from protocol.errors import StoreUnavailable
 from tokenfleet.cli.options import load_settings
+from tokenfleet.signals import interruptible
 
 if TYPE_CHECKING:
     from producer.fleet import Fleet
@@ -41,4 +42,5 @@ async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T
         except StoreUnavailable as error:
             hint = "Start one with `tokenfleet up`, or name another with --redis-url or TOKENFLEET_REDIS_URL."
             raise StoreUnavailable(f"no Redis answers at {where}", hint) from error
-        return await work(fleet)
+        with interruptible():
+            return await work(fleet)

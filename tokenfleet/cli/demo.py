@@ -70,7 +70,7 @@ async def _watched(options: "FleetOptions", view: "View", expected: str) -> "Dem
     """Run the demo in its view; Ctrl-C and SIGTERM leave nothing running."""
     from protocol.errors import WaitTimeout
     from tokenfleet.demo.run import Log, run_demo
-    from tokenfleet.up.signals import interruptible
+    from tokenfleet.signals import interruptible
 
     log = Log()
     with view, interruptible():

@@ -3,11 +3,13 @@
 import asyncio
 import tempfile
 from collections import deque
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from producer.batch import BatchSummary, FinishedRow, Progress, run_batch
 from producer.fleet import Fleet
+from producer.status import FleetStatus
 from protocol.errors import FleetError
 from protocol.states import Priority
 from tokenfleet.demo.chat import Chat, hold_chat
@@ -106,15 +108,16 @@ class _Show:
     async def _watch(self) -> None:
         """Keep the scene's queue and workers up to date."""
         while True:
-            try:
-                status = await self._fleet.status()
-            except FleetError:
-                continue
-            for shard in status.shards:
-                self._view.scene.workers = shard.workers
-                self._view.scene.queued = sum(lane.depth for lane in shard.lanes if lane.priority is Priority.MEDIUM)
+            with suppress(FleetError):
+                self._look_at(await self._fleet.status())
             self._view.refresh()
             await asyncio.sleep(LOOK_S)
+
+    def _look_at(self, status: FleetStatus) -> None:
+        scene = self._view.scene
+        for shard in status.shards:
+            scene.workers = shard.workers
+            scene.queued = sum(lane.depth for lane in shard.lanes if lane.priority is Priority.MEDIUM)
 
     def _report(self, summary: BatchSummary, chat: Chat, expected: str) -> DemoReport:
         labels = {worker.id: worker.label for worker in self._view.scene.workers}

@@ -109,6 +109,7 @@ class PlainView:
         self._console = console
         self._begin = time.monotonic()
         self._last = self._begin
+        self._line_open = False
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -122,7 +123,7 @@ class PlainView:
 
     def note(self, text: str) -> None:
         """Print a line."""
-        if self.scene.answer and not self.scene.answered:
+        if self._line_open:
             self._say("\n")
         self._say(f"{_clock(self._begin)}{text}\n")
 
@@ -144,6 +145,7 @@ class PlainView:
         self.note(f"batch   {scene.rows_out}/{scene.rows_in} rows, {scene.queued} queued, {loads}")
 
     def _say(self, text: str) -> None:
+        self._line_open = not text.endswith("\n")
         self._console.out(harmless(text), end="", highlight=False)
         self._console.file.flush()
 

@@ -5,10 +5,10 @@ import asyncio
 import click
 
 from tokenfleet.cli.output import print_json
+from tokenfleet.signals import stop_event
 from tokenfleet.up.commands import FleetOptions
 from tokenfleet.up.fleet import EmbeddedFleet
 from tokenfleet.up.logs import LogView
-from tokenfleet.up.signals import stop_event
 
 READY_S = 120.0
 """The first start unpacks the model."""
