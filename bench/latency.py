@@ -24,10 +24,16 @@ async def measure(url: str) -> tuple[float, float, float]:
     with parts.scheduler(url), parts.worker(url):
         async with Fleet(url) as fleet:
             await fleet.ready(parts.MODEL, timeout=20)
+            await _answered(fleet)  # the scheduler has found the new pool
             waits = sorted((await _waits(fleet, redis))[WARM_UP:])
     floor = await _floor(redis)
     await redis.aclose()
     return statistics.median(waits), waits[int(len(waits) * 0.99)], floor
+
+
+async def _answered(fleet: Fleet) -> None:
+    job = await fleet.submit(model=parts.MODEL, body=BODY, endpoint="/v1/completions")
+    await job.result(timeout=20)
 
 
 async def _waits(fleet: Fleet, redis: Redis) -> list[float]:

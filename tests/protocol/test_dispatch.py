@@ -165,6 +165,17 @@ def test_leaving_hands_everything_back(driver: Driver) -> None:
     assert not driver.run(functions.command(SHARD, "w1", "drain"))
 
 
+def test_a_worker_that_died_while_it_left_is_not_to_blame(driver: Driver) -> None:
+    driver.lead()
+    driver.join(slots=120)
+    handles = [driver.submit(f"j{n:03}").handle for n in range(120)]
+    for handle in handles:
+        driver.restarted(handle)
+    assert not driver.run(functions.leave(SHARD, "w1"))
+    assert driver.run(tick_as()).reclaimed == 1
+    assert {(driver.job(handle).state, driver.job(handle).strikes) for handle in handles} == {(State.QUEUED, 0)}
+
+
 def test_a_command_reaches_the_inbox(driver: Driver) -> None:
     driver.join()
     assert driver.run(functions.command(SHARD, "w1", "drain"))

@@ -52,10 +52,11 @@ async def test_a_killed_server_comes_again_with_its_data(embedded: EmbeddedFleet
 
 
 async def fail_inside(fleet: EmbeddedFleet, family: list[psutil.Process]) -> None:
-    """Note all children, then leave the block with an error."""
+    """Note all its processes, then leave the block with an error."""
     async with fleet:
         await fleet.ready(READY_S)
-        family += psutil.Process().children(recursive=True)
+        for pid in fleet.pids().values():
+            family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         raise ZeroDivisionError
 
 

@@ -27,13 +27,13 @@ class Options(TypedDict):
     window: int
 
 
-@click.group
+@click.group("batch")
 def command() -> None:
     """Run a file of requests in the OpenAI batch format."""
 
 
 @command.command("run")
-@click.option("-i", "--input", "source", required=True, metavar="IN", help="Batch file, one request a line; - is stdin.")
+@click.option("-i", "--input", "source", required=True, metavar="IN", help="One request a line; - is stdin.")
 @click.option("-o", "--output", "target", required=True, metavar="OUT", help="Replaced by the answers; - is stdout.")
 @click.option("--model", help="Run all rows on this model, whatever they name.")
 @click.option("--limit", type=click.IntRange(0), help="Take only the first N rows.")
@@ -83,10 +83,9 @@ async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
 
     from producer.batch import run_batch
     from tokenfleet.batch_progress import as_table, progress_on
-    from tokenfleet.up.signals import interruptible
 
     console = Console(stderr=True, highlight=False)
-    with interruptible(), progress_on(console) as show:
+    with progress_on(console) as show:
         summary = await run_batch(
             fleet,
             options["source"],

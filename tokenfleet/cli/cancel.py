@@ -8,7 +8,7 @@ from tokenfleet.cli.options import job_handle, json_option, shared_options, want
 from tokenfleet.cli.output import print_json
 
 
-@click.command
+@click.command("cancel")
 @click.argument("handle", type=job_handle)
 @shared_options
 @json_option

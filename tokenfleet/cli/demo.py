@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from tokenfleet.demo.show import View
     from tokenfleet.up.commands import FleetOptions
 
-EXPECTED = "Paris"
+EXPECTED = {"llama": "Paris"}
+"""Engine → what its answer must hold."""
 
 
-@click.command
+@click.command("demo")
 @click.option("--workers", type=click.IntRange(1, 16), default=2, show_default=True)
 @click.option("--slots", type=click.IntRange(1), default=4, show_default=True, help="Requests at once on each worker.")
 @click.option(
@@ -57,7 +58,7 @@ def command(context: click.Context, workers: int, slots: int, engine: Literal["l
     load_settings()
     options = FleetOptions(workers=workers, engine=engine, slots=slots, log_level="warning")
     console = Console(stderr=wants_json(), highlight=False)
-    report = asyncio.run(_watched(options, view_for(console), EXPECTED if engine == "llama" else ""))
+    report = asyncio.run(_watched(options, view_for(console), EXPECTED.get(engine, "")))
     console.print(as_tables(report))
     if wants_json():
         print_json(as_json(report))

@@ -8,7 +8,7 @@ from tokenfleet.cli.events import print_events
 from tokenfleet.cli.options import job_handle, json_option, shared_options, wants_json
 
 
-@click.command
+@click.command("follow")
 @click.argument("handle", type=job_handle)
 @click.option("--after", default="", metavar="ID", help="Go on after this event; ids stand in --json's output.")
 @shared_options

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HIDDEN = frozenset({"spec", "member"})
 
 
-@click.command
+@click.command("job")
 @click.argument("handle", type=job_handle)
 @shared_options
 @json_option

@@ -5,7 +5,7 @@ import click
 from tokenfleet.cli.options import load_settings, shared_options
 
 
-@click.command
+@click.command("scheduler")
 @click.option(
     "--pool", "pools", multiple=True, help="Serve this pool; give it several times. Without it: all that register."
 )

@@ -7,7 +7,7 @@ from tokenfleet.cli.options import json_option, shared_options, wants_json
 from tokenfleet.cli.output import print_json
 
 
-@click.command
+@click.command("status")
 @shared_options
 @json_option
 def command() -> None:

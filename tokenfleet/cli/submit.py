@@ -38,7 +38,7 @@ class Options(TypedDict):
     wait: bool
 
 
-@click.command
+@click.command("submit")
 @click.argument("prompt", required=False)
 @click.option("--body", type=click.File("rb"), help="A whole OpenAI request body as JSON; - reads stdin.")
 @click.option("--model", help="The model; may be left out when the fleet serves only one.")

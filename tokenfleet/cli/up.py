@@ -13,7 +13,7 @@ DEFAULT_PORT = 6379
 """Where the other commands look when they are told nothing."""
 
 
-@click.command
+@click.command("up")
 @click.option("--data", type=click.Path(path_type=Path), help="Keep jobs and results here; else in a temporary place.")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True)
 @click.option(

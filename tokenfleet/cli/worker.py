@@ -32,7 +32,7 @@ class Options(TypedDict):
     sim_speed: float
 
 
-@click.command
+@click.command("worker")
 @click.option("--model", "models", multiple=True, required=True, help="A name that jobs ask for and the engine knows.")
 @click.option("--engine", type=click.Choice(["openai", "llama", "sim"]), default="openai", show_default=True)
 @click.option("--url", default="", help="openai: where the server listens, such as http://127.0.0.1:8000.")

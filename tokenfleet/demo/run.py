@@ -72,7 +72,9 @@ class _Show:
             summary = await self._batch()
             # A batch that failed early never came midway.
             self._midway.set()
-            return self._report(summary, await chatting, expected)
+            chat = await chatting
+            self._look_at(await self._fleet.status())
+            return self._report(summary, chat, expected)
         finally:
             for task in (watching, chatting):
                 task.cancel()
