@@ -1,7 +1,7 @@
 """A whole fleet inside the test's own event loop, on each kind of Redis."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import fakeredis
@@ -24,13 +24,13 @@ SETTINGS = Settings(beat_s=0.05, tick_s=0.05, redis_patience_s=10, drain_s=10)
 
 
 @pytest.fixture
-def url(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the roles connect to; for fakeredis their connections lead to the fake server."""
     if backend.fake is not None:
         fake = backend.fake
         monkeypatch.setattr(store, "connect", lambda _: fakeredis.FakeAsyncRedis(server=fake))
         monkeypatch.setattr(store, "connect_sync", lambda _: fakeredis.FakeRedis(server=fake))
-    yield backend.url or "redis://fake"
+    return backend.url or "redis://fake"
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the README tells, on real parts: a chat that streams, a batch from file to file, a job to look at and to cancel."""
+"""What the README tells, on real parts: a chat that streams, a batch from file to file, a job that is cancelled."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,8 @@ async def test_three_followers_and_a_chat_that_overtakes(fleet: Fleet) -> None:
     started = (await chat.info()).record.started_ms
     rest = [(await job.info()).record for job in background]
     assert any(record.started_ms == 0 or record.started_ms > started for record in rest)
-    assert all((await job.result(timeout=60)).state is State.COMPLETED for job in background)
+    outcomes = [await job.result(timeout=60) for job in background]
+    assert all(outcome.state is State.COMPLETED for outcome in outcomes)
 
 
 def row(custom_id: str, max_tokens: int = 5) -> str:

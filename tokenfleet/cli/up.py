@@ -46,7 +46,8 @@ def command(
       tokenfleet up --data ./fleet
       tokenfleet submit --model smollm2-135m --follow "What is the capital of France?"   # in another terminal
 
-    With --json, one object on stdout says when the fleet is ready, and the logs on stderr are JSON lines.
+    Logs go to stderr as text; with --log-format json as JSON lines. With --json, they are JSON lines too, and one object
+    on stdout says when the fleet is ready and where.
 
     \b
     Exit codes: 0 stopped, 2 not installed or the data directory is in use, 4 the fleet did not come up.
