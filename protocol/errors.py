@@ -21,7 +21,7 @@ class FleetError(Exception):
 
     def __str__(self) -> str:
         """The message, then the hint."""
-        return f"{self.message} {self.hint}".strip()
+        return f"{self.message.rstrip('.')}. {self.hint}" if self.hint else self.message
 
 
 class InvalidRequest(FleetError):

@@ -4,6 +4,7 @@ import json
 import signal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,10 @@ from click.testing import CliRunner
 from tests.tokenfleet.running import END_S, up
 from tokenfleet.cli import main as cli
 from tokenfleet.cli.exits import Exit
+
+
+def port_of(said: dict[str, Any]) -> str:
+    return str(urlsplit(said["redis_url"]).port)
 
 
 def ran(said: dict[str, Any], *arguments: str) -> dict[str, Any]:
@@ -37,8 +42,9 @@ def test_killed_hard_it_leaves_nothing_and_can_start_again_at_once(tmp_path: Pat
     with up(tmp_path) as first:
         job = ran(first.said, "submit", "Hello", "--wait", "--max-tokens", "5")
         first.process.kill()
-    with up(tmp_path) as second:
+    with up(tmp_path, "--port", port_of(first.said)) as second:
         assert first.all_gone()
+        assert second.said["redis_url"] == first.said["redis_url"]
         assert ran(second.said, "job", job["handle"])["state"] == "completed"
         assert ran(second.said, "submit", "Hello again", "--wait", "--max-tokens", "5")["state"] == "completed"
         second.process.terminate()
@@ -55,7 +61,7 @@ def test_two_fleets_do_not_share_a_directory(tmp_path: Path) -> None:
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with up(tmp_path) as fleet:
-        port = fleet.said["redis_url"].rpartition(":")[2].partition("/")[0]
+        port = port_of(fleet.said)
         result = CliRunner().invoke(cli, ["up", "--engine", "sim", "--port", port])
         assert (result.exit_code, result.stderr.splitlines()[0]) == (Exit.INVALID, f"error: port {port} is in use")
 

@@ -1,7 +1,6 @@
 """`tokenfleet up`: a whole fleet in one terminal."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -46,15 +45,14 @@ def command(
       tokenfleet up --data ./fleet
       tokenfleet submit --model smollm2-135m --follow "What is the capital of France?"   # in another terminal
 
-    Logs go to stderr as text; with --log-format json as JSON lines. With --json, they are JSON lines too, and one object
-    on stdout says when the fleet is ready and where.
+    Logs go to stderr as text; with --log-format json as JSON lines. With --json, they are JSON lines too, and one
+    object on stdout says when the fleet is ready and where.
 
     \b
     Exit codes: 0 stopped, 2 not installed or the data directory is in use, 4 the fleet did not come up.
     """
-    from protocol.errors import InvalidRequest, SetupError
+    from protocol.errors import InvalidRequest
     from tokenfleet.up.commands import SMALL_MODEL, FleetOptions
-    from tokenfleet.up.ports import free_port, is_free
     from tokenfleet.up.session import serve
 
     settings = load_settings()
@@ -62,9 +60,15 @@ def command(
         raise InvalidRequest(
             f"the embedded engine serves {SMALL_MODEL} only", "Use `tokenfleet worker` for other models."
         )
-    if port and not is_free(port):
-        raise SetupError(f"port {port} is in use", "Name another one with --port, or leave it out.")
-    options = FleetOptions(data, workers, engine, model or SMALL_MODEL, slots, log_level=settings.log_level)
-    options = replace(options, port=port or free_port(DEFAULT_PORT))
+    options = FleetOptions(
+        data,
+        workers,
+        engine,
+        model or SMALL_MODEL,
+        slots,
+        port=port or 0,
+        preferred_port=DEFAULT_PORT,
+        log_level=settings.log_level,
+    )
     as_json = wants_json()
     asyncio.run(serve(options, as_json=as_json, json_logs=as_json or settings.log_format == "json"))

@@ -31,6 +31,8 @@ class FleetOptions:
     """Requests at once on each worker."""
     port: int = 0
     """Where the server listens on loopback; 0 takes a free port."""
+    preferred_port: int = 0
+    """The first choice for a free one."""
     sim_speed: float = 1.0
     drain_s: float = 3.0
     """How long workers may finish what they run when the fleet is stopped."""

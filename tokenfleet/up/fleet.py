@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from protocol import reads, store
 from protocol.call import run, run_all
-from protocol.errors import FleetError, StoreUnavailable, WaitTimeout
+from protocol.errors import FleetError, SetupError, StoreUnavailable, WaitTimeout
 from protocol.handle import Shard
 from protocol.messages import WorkerRecord
 from tokenfleet.up import commands
@@ -17,7 +17,7 @@ from tokenfleet.up.child import Child, Command, LineSink
 from tokenfleet.up.commands import FleetOptions
 from tokenfleet.up.data import DataDir, open_data
 from tokenfleet.up.installed import check_engine, server_binary
-from tokenfleet.up.ports import free_port
+from tokenfleet.up.ports import claim_port
 from worker.pool_name import pool_of
 
 POLL_S = 0.1
@@ -57,12 +57,17 @@ class EmbeddedFleet:
         """Start all children; they need a moment: see `ready`.
 
         Raises:
-            SetupError: something is not installed, or another fleet uses the data directory.
+            SetupError: something is not installed, the port is in use, or another fleet uses the data directory.
         """
         binary = server_binary()
         check_engine(self.options.engine)
         self.data = await asyncio.to_thread(self._resources.enter_context, open_data(self.options.data))
-        port = free_port(self.options.port)
+        try:
+            # Only now: the server of a fleet that was killed has given its port back.
+            port = claim_port(self.options.port, self.options.preferred_port)
+        except SetupError:
+            self._resources.close()
+            raise
         self.redis_url = commands.url_of(port)
         self._start(commands.server_command(binary, port, self.data))
         self._start(commands.scheduler_command(self.redis_url, self.options))

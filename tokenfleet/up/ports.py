@@ -2,6 +2,8 @@
 
 import socket
 
+from protocol.errors import SetupError
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -15,6 +17,17 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def claim_port(wanted: int, preferred: int) -> int:
+    """The wanted port, or, when that is 0, a free one.
+
+    Raises:
+        SetupError: the wanted port is in use.
+    """
+    if wanted and not is_free(wanted):
+        raise SetupError(f"port {wanted} is in use", "Name another one with --port, or leave it out.")
+    return wanted or free_port(preferred)
 
 
 def free_port(preferred: int = 0) -> int:
