@@ -7,6 +7,7 @@ from pathlib import Path
 import fakeredis
 import pytest
 import redis as redis_py
+import structlog
 from redis.asyncio import Redis
 
 from protocol import library, store
@@ -30,6 +31,21 @@ class Backend:
     def connect(self) -> Redis:
         """An asyncio client; close it."""
         return fakeredis.FakeAsyncRedis(server=self.fake) if self.fake else store.connect(self.url)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loggers_are_not_cached() -> Iterator[None]:
+    """A logger that one test configured must not keep its level in the next."""
+    configure = structlog.configure
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", lambda **how: configure(**how | {"cache_logger_on_first_use": False}))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_begins_anew() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

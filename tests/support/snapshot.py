@@ -72,8 +72,11 @@ class Snapshot:
 
 def take(redis: Redis) -> Snapshot:
     """Read everything, in three round trips."""
-    names = sorted(redis.scan_iter(count=10_000))
-    kinds = _all(redis, [("TYPE", name) for name in names])
+    listed = sorted(redis.scan_iter(count=10_000))
+    # A key that expired since it was listed has no type any more.
+    typed = zip(listed, _all(redis, [("TYPE", name) for name in listed]), strict=True)
+    living = {name: kind for name, kind in typed if kind != b"none"}
+    names, kinds = list(living), list(living.values())
     lives = _all(redis, [("PTTL", name) for name in names])
     readers = [_READERS[kind.decode()] for kind in kinds]
     values = _all(redis, [(reader[0], name, *reader[1:]) for name, reader in zip(names, readers, strict=True)])
