@@ -93,7 +93,7 @@ class Child:
         return _ending(process.returncode)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        # A session of its own: Ctrl-C in the terminal reaches us alone, and we end the children in order.
+        # Its own session: Ctrl-C in the terminal reaches us alone, and we end the children in order.
         return subprocess.Popen(
             self.command.argv,
             stdin=subprocess.PIPE,
