@@ -3,8 +3,8 @@
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from redis.asyncio import Redis
@@ -78,9 +78,9 @@ class Hub:
         self._ping_due = self._closing = False
         self._task: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
-        """Hear a channel for the length of a block."""
+    @contextmanager
+    def subscribe(self, channel: str) -> Iterator[Subscription]:
+        """Hear a channel for the length of a block; not async, so that a loop that ends can close its followers."""
         subscription = Subscription()
         self._followers.setdefault(channel, set()).add(subscription)
         if channel in self._confirmed:

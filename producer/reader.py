@@ -44,7 +44,7 @@ class Reader:
             raise WaitTimeout(f"the job did not end within {timeout_s:g} s", "It goes on; ask again later.") from None
 
     async def _wait_for_end(self, handle: Handle) -> Outcome:
-        async with self._hub.subscribe(keys.tokens(handle)) as subscription:
+        with self._hub.subscribe(keys.tokens(handle)) as subscription:
             while True:
                 heard = await subscription.hear()
                 sealed = heard is None or any(frames.is_seal(message) for message in heard)
@@ -67,7 +67,7 @@ class Reader:
             InvalidRequest: `after` is no frame id.
         """
         place = _place(after)
-        async with self._hub.subscribe(keys.tokens(handle)) as subscription:
+        with self._hub.subscribe(keys.tokens(handle)) as subscription:
             while True:
                 heard = await subscription.hear()
                 for step in await self._steps(handle, place, heard):

@@ -1,6 +1,6 @@
 """What a user asks for: one job, before it is checked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -62,12 +62,21 @@ class JobRequest:
 
 def model_of(request: JobRequest) -> str:
     """The model that the request or its body names; empty when neither does."""
-    model = request.model or (request.body or {}).get("model")
+    body = request.body if isinstance(request.body, Mapping) else {}
+    model = request.model or body.get("model")
     return model if isinstance(model, str) else ""
 
 
 def body_of(request: JobRequest) -> JsonObject:
-    """The request body that the fields describe."""
+    """The request body that the fields describe.
+
+    Raises:
+        InvalidRequest: `body` is no mapping, or `messages` no list.
+    """
+    if not isinstance(request.body, Mapping | None):
+        raise InvalidRequest("body: a mapping is required")
+    if not isinstance(request.messages, Iterable | None):
+        raise InvalidRequest("messages: a list is required")
     body = dict(request.body or {})
     messages = None if request.messages is None else list(request.messages)
     given = {"model": request.model or None, "messages": messages, "prompt": request.prompt, "input": request.input}

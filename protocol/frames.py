@@ -1,8 +1,13 @@
 """Frames on the wire: the same payload stands in the token log and on the token channel."""
 
+import re
+
 from protocol import wire
 from protocol.messages import Frame
 from protocol.states import State
+
+# Up to 18 digits: Redis takes stream ids of 64 bits.
+_POSITION = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\Z")
 
 
 def decode(frame_id: bytes, payload: bytes) -> Frame:
@@ -31,5 +36,7 @@ def parse_position(text: str) -> tuple[int, int]:
     Raises:
         ValueError: it is not `<attempt>-<seq>`.
     """
+    if not _POSITION.match(text):
+        raise ValueError("a frame id reads ATTEMPT-SEQ")
     attempt, seq = text.split("-")
     return int(attempt), int(seq)

@@ -9,27 +9,29 @@ from protocol.errors import InvalidId
 _NAME = re.compile(r"[a-z0-9_-]{1,64}\Z")
 # Own ids must not be able to leave their key (`:`), change the slot (`{`, `}`) or act as a glob or a path.
 _OWN_ID = re.compile(r"[A-Za-z0-9_.@=+~,-]{1,64}\Z")
+# One spelling a number, so that two handles are equal when their texts are; and never too long for `int`.
+_NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
 
 
-def check_name(kind: str, value: str) -> str:
+def check_name(kind: str, value: object) -> str:
     """Return `value` if it may name a pool, a tenant, a worker or a reply stream.
 
     Raises:
-        InvalidId: it has other characters than a-z, 0-9, `_`, `-`, or is not 1 to 64 long.
+        InvalidId: it has other characters than a-z, 0-9, `_`, `-`, or is not 1 to 64 long, or is no text.
     """
-    if not _NAME.match(value):
+    if not isinstance(value, str) or not _NAME.match(value):
         msg = f"invalid {kind}: use 1 to 64 of a-z, 0-9, '_' and '-'"
         raise InvalidId(msg)
     return value
 
 
-def check_own_id(value: str) -> str:
+def check_own_id(value: object) -> str:
     """Return `value` if it may be a job's own id.
 
     Raises:
-        InvalidId: it has other characters than letters, digits and `_.@=+~,-`, or is not 1 to 64 long.
+        InvalidId: it has other characters than letters, digits and `_.@=+~,-`, or is not 1 to 64 long, or is no text.
     """
-    if not _OWN_ID.match(value):
+    if not isinstance(value, str) or not _OWN_ID.match(value):
         msg = "invalid job id: use 1 to 64 letters, digits and any of _.@=+~,-"
         raise InvalidId(msg)
     return value
@@ -54,7 +56,7 @@ class Shard:
             InvalidId: the text has another form.
         """
         pool, _, number = text.partition(".")
-        if number and not number.isdecimal():
+        if number and not _NUMBER.match(number):
             msg = f"invalid shard {text!r}: use POOL or POOL.NUMBER"
             raise InvalidId(msg)
         return cls(check_name("pool", pool), int(number or 0))
@@ -91,7 +93,7 @@ class Handle:
             InvalidId: the text is no handle.
         """
         parts = text.split(".", 3)
-        if len(parts) != 4 or not parts[1].isdecimal():
+        if len(parts) != 4 or not _NUMBER.match(parts[1]):
             msg = "invalid handle: it reads POOL.SHARD.TENANT.ID, as `submit` prints it"
             raise InvalidId(msg)
         pool, number, tenant, own_id = parts

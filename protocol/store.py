@@ -65,8 +65,15 @@ def _bad_url() -> SetupError:
 
 
 def redacted(url: str) -> str:
-    """The URL without user and password, fit for logs."""
-    parts = urlsplit(url)
+    """The URL without user and password, fit for logs.
+
+    Raises:
+        SetupError: the URL is malformed.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _bad_url() from None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

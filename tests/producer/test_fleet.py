@@ -157,13 +157,17 @@ async def test_many_are_submitted_in_order_with_each_refusal_in_its_place(fleet:
         ({"reply_to": "a b"}, "reply name"),
         ({"endpoint": "/v1/other"}, "endpoint"),
         ({"max_tokens": 5_000}, "max_tokens"),
+        ({"id": 5}, "job id"),
+        ({"tenant": 5}, "tenant"),
+        ({"body": [1]}, "body"),
+        ({"messages": 5}, "messages"),
     ],
 )
 async def test_bad_options_are_refused_by_name(
     fleet: Fleet, worker: TinyWorker, options: dict[str, object], field: str
 ) -> None:
     with pytest.raises(errors.InvalidRequest, match=field):
-        await fleet.submit(model=MODEL, messages=CHAT, **options)  # type: ignore[arg-type]  # wrong types are the point
+        await fleet.submit(**{"model": MODEL, "messages": CHAT} | options)  # type: ignore[arg-type]  # wrong types are the point
 
 
 async def test_a_delayed_job_waits_and_a_late_one_expires(fleet: Fleet, worker: TinyWorker) -> None:

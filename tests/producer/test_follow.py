@@ -93,7 +93,7 @@ def test_a_store_that_lost_its_last_seconds_starts_the_reader_over() -> None:
     assert Place(5, 4).rewind(Standing(State.RUNNING, 6, 0)) == []
 
 
-@pytest.mark.parametrize("text", ["5", "a-b", "5-6-7", "-"])
+@pytest.mark.parametrize("text", ["5", "a-b", "5-6-7", "-", f"{2**64}-1", " 5-6", "5-6\n"])
 def test_a_cursor_that_is_no_frame_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         Place.after(text)

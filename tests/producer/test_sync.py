@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
 
 import pytest
 
-from producer.events import End, Tokens
+from producer.events import End, Event, Tokens
+from producer.fleet import Fleet
 from producer.requests import JobRequest
 from producer.sync import SyncFleet, SyncJob
 from protocol import errors, store
@@ -87,3 +89,19 @@ def test_closing_twice_is_harmless(served_url: str) -> None:
     client = SyncFleet(served_url)
     client.close()
     client.close()
+
+
+def test_a_loop_that_ends_amid_a_follow_closes_it_quietly(served_url: str) -> None:
+    complaints: list[dict[str, Any]] = []
+    followed: list[AsyncGenerator[Event, None]] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        async with Fleet(served_url) as client:
+            job = await client.submit(model=MODEL, messages=CHAT, stream=True)
+            # Many, since a loop closes its generators in no order.
+            followed.extend(client.follow(job) for _ in range(20))
+            await asyncio.gather(*(anext(events) for events in followed))
+
+    asyncio.run(leave())
+    assert complaints == []

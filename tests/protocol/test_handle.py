@@ -1,12 +1,15 @@
 """Names: what a handle looks like, and what may not stand in it."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import keys
 from protocol.errors import InvalidId
-from protocol.handle import Handle, Shard, check_name
+from protocol.handle import Handle, Shard, check_name, check_own_id
 
 names = st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True)
 own_ids = st.from_regex(r"[A-Za-z0-9_.@=+~,-]{1,64}", fullmatch=True)
@@ -35,6 +38,21 @@ def test_all_keys_of_a_job_carry_its_shard_as_the_hash_tag(handle: Handle) -> No
 def test_what_is_no_handle_is_refused(text: str) -> None:
     with pytest.raises(InvalidId):
         Handle.parse(text)
+
+
+@pytest.mark.parametrize("number", ["00", "01", "-1", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000])
+def test_a_shards_number_has_one_spelling(number: str) -> None:
+    with pytest.raises(InvalidId):
+        Handle.parse(f"pool.{number}.t.a")
+    with pytest.raises(InvalidId):
+        Shard.parse(f"pool.{number}")
+
+
+@pytest.mark.parametrize("name", [5, None, b"name"])
+def test_a_name_is_a_text(name: Any) -> None:
+    for check in (partial(check_name, "tenant"), check_own_id):
+        with pytest.raises(InvalidId):
+            check(name)
 
 
 def test_a_shard_may_be_named_by_its_pool() -> None:

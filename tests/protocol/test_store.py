@@ -28,6 +28,12 @@ def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert store.redacted(url) == shown
 
 
+def test_a_url_that_cant_be_shown_is_refused_without_its_secrets() -> None:
+    with pytest.raises(SetupError, match="malformed Redis URL") as told:
+        store.redacted("redis://user:secret@[::1")
+    assert "secret" not in str(told.value)
+
+
 @pytest.mark.parametrize("url", ["http://user:secret@host", "host:6379", "redis://user:secret/more@host"])
 def test_a_malformed_url_is_refused_without_its_secrets(url: str) -> None:
     for connect in (store.connect, store.connect_sync):

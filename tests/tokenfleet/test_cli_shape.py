@@ -72,7 +72,9 @@ def test_help_and_refusals_load_nothing_heavy(arguments: list[str]) -> None:
         (["follow"], "Missing argument 'HANDLE'"),
         (["submit"], "error: give either a PROMPT or --body"),
         (["job", "nonsense"], "error: invalid handle"),
+        (["job", f"pool.{'9' * 5000}.t.a"], "error: invalid handle"),
         (["status", "--redis-url", "nonsense"], "error: malformed Redis URL"),
+        (["status", "--redis-url", "redis://[::1"], "error: malformed Redis URL"),
         (["status", "--log-level", "loud"], "'loud' is not one of"),
     ],
 )
