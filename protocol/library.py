@@ -6,7 +6,6 @@ from importlib.resources import files
 from redis.asyncio import Redis
 
 from protocol.call import Call, run
-from protocol.errors import LibraryMissing
 
 NAME = "tokenfleet_1"
 _SHARED = ("_keys.lua", "_job.lua", "_moves.lua")
@@ -44,14 +43,3 @@ async def load(redis: Redis) -> None:
     """Load the library where it is missing or differs."""
     if not await is_loaded(redis):
         await run(redis, Call(("FUNCTION", "LOAD", "REPLACE", source()), bool))
-
-
-async def require(redis: Redis) -> None:
-    """Check that some version-1 library is there, for roles that may not load one.
-
-    Raises:
-        LibraryMissing: it is not; the hint says who loads it.
-    """
-    if not await run(redis, Call(("FUNCTION", "LIST", "LIBRARYNAME", NAME), bool)):
-        msg = "Redis has no function library"
-        raise LibraryMissing(msg, "Start `tokenfleet scheduler`: it loads it.")

@@ -3,10 +3,10 @@
 -- → ok spec body priority tries strikes deadline_left_ms | stale
 -- Marks the attempt as started before an engine sees the body: only such an attempt can earn a strike.
 local function start(KEYS, ARGV)
-  local P, job, now = prefix(KEYS), KEYS[1], nil
+  local P, job = prefix(KEYS), KEYS[1]
   local f = redis.call('HMGET', job, 'state', 'attempt', 'worker', 'spec', 'priority', 'tries', 'strikes', 'deadline')
   if not HELD[f[1]] or f[2] ~= ARGV[2] or f[3] ~= ARGV[3] or not leased(P, ARGV[3]) then return { 'stale' } end
-  now = now_ms()
+  local now = now_ms()
   if f[1] == 'assigned' then redis.call('HSET', job, 'state', 'running', 'started', int(now)) end
   local body = redis.call('GET', KEYS[2])
   return { 'ok', f[4] or '', body or '', f[5], number(f[6]), number(f[7]), int(number(f[8]) - now) }

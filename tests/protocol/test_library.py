@@ -19,17 +19,13 @@ async def test_it_is_loaded_where_it_is_missing(redis: Redis) -> None:
     await run(redis, Call(("FUNCTION", "FLUSH"), bool))
     assert not await library.is_loaded(redis)
     with pytest.raises(LibraryMissing, match="tokenfleet scheduler"):
-        await library.require(redis)
-    with pytest.raises(LibraryMissing):
         await run(redis, functions.submit(a_submission()))
     await library.load(redis)
     assert await library.is_loaded(redis)
-    await library.require(redis)
 
 
 async def test_it_is_replaced_where_it_differs(redis: Redis) -> None:
     await load_other(redis)
-    await library.require(redis)
     assert not await library.is_loaded(redis)
     await library.load(redis)
     assert await library.is_loaded(redis)
