@@ -11,6 +11,7 @@ from producer.hub import Hub
 from producer.jobs import Job, JobInfo
 from producer.prepare import Defaults
 from producer.reader import Reader
+from producer.replay import replay
 from producer.requests import Deadline, Duration, JobRequest, Prompt
 from producer.status import FleetStatus, read_status, read_workers, shards_of
 from producer.submitting import Submitter
@@ -87,6 +88,7 @@ class Fleet:
         stream: bool = False,
         delay: Duration = 0,
         time_limit: Duration | None = None,
+        cancel_unfollowed: Duration | None = None,
         id: str = "",  # noqa: A002 - the word that users know
         reply_to: str = "",
         **params: Any,  # noqa: ANN401 - members of an OpenAI body have all JSON types
@@ -114,6 +116,7 @@ class Fleet:
             stream=stream,
             delay=delay,
             time_limit=time_limit,
+            cancel_unfollowed=cancel_unfollowed,
             id=id,
             reply_to=reply_to,
             params=params,
@@ -193,6 +196,17 @@ class Fleet:
         handle = as_handle(handle)
         return await self._patient(lambda: run(self.redis, functions.cancel(handle)))
 
+    async def replay(self, handle: AnyHandle) -> Job:
+        """Run a job anew that was set aside; it keeps its id.
+
+        Raises:
+            NotDead: no such job was set aside.
+            QueueFull, StoreFull: as `submit`.
+        """
+        handle = as_handle(handle)
+        submitted = await replay(self.redis, handle, self._patience_s)
+        return Job(handle, submitted.created, self)
+
     async def forget(self, handle: AnyHandle, attempt: int) -> bool:
         """Delete an ended job whose outcome named `attempt`; False when it is another run by now, or lives."""
         handle = as_handle(handle)
@@ -224,7 +238,7 @@ class Fleet:
         now_ms = await run(self.redis, reads.store_time_ms())
         for shard in shards_of({name: record for name, record in models.items() if name == model}):
             workers = await read_workers(self.redis, shard)
-            if any(worker.state == "ready" and worker.lease_ms > now_ms for worker in workers):
+            if any(worker.state == "active" and worker.lease_ms > now_ms for worker in workers):
                 return True
         return False
 

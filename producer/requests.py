@@ -52,6 +52,8 @@ class JobRequest:
     """Time before the job may begin."""
     time_limit: Duration | None = None
     """How long one attempt may run."""
+    cancel_unfollowed: Duration | None = None
+    """A streaming job is cancelled once nobody has followed it for so long while it runs; None lets it run."""
     id: str = ""
     """An id of yours: submitted again with the same body, it finds the same job. Random by default."""
     reply_to: str = ""

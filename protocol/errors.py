@@ -66,6 +66,30 @@ class UnknownJob(FleetError):
     code = "unknown_job"
 
 
+class NotDead(FleetError):
+    """No such job was set aside, or it is no more."""
+
+    code = "not_dead"
+
+
+class UnknownWorker(FleetError):
+    """No worker of this id or label holds a lease."""
+
+    code = "unknown_worker"
+
+
+class AmbiguousWorker(FleetError):
+    """More than one worker has this label, or an id that begins like this."""
+
+    code = "ambiguous_worker"
+
+
+class CommandRefused(FleetError):
+    """The worker did not do what it was told, and says why."""
+
+    code = "command_refused"
+
+
 class StoreFull(FleetError):
     """Redis is at its memory limit: it refuses new work and finishes what it has."""
 
@@ -103,7 +127,7 @@ class WrongType(ProtocolViolation):
 
 
 class WaitTimeout(FleetError):
-    """The wait ended before the job did; the job goes on."""
+    """The wait ended before what it waited for: a job, or a worker's answer. That goes on."""
 
     code = "wait_timeout"
 

@@ -62,6 +62,11 @@ def inbox(shard: Shard, worker_id: str) -> str:
     return f"{prefix(shard)}inbox:{worker_id}"
 
 
+def prefixes(shard: Shard, worker_id: str) -> str:
+    """Set: hashes of the prompt prefixes whose KV blocks a worker's engine holds."""
+    return f"{prefix(shard)}prefixes:{worker_id}"
+
+
 def tenant(shard: Shard, name: str) -> str:
     """Hash: a tenant's fair tags and counts."""
     return f"{prefix(shard)}tenant:{name}"

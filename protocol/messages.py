@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.handle import Handle
-from protocol.states import Priority, State
+from protocol.states import Priority, State, WorkerState
 from protocol.wire import JsonObject
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -43,6 +43,8 @@ class JobSpec(Message):
     """Chained hashes of the prompt's leading blocks, coarse; equal hashes mean a shared prefix."""
     time_limit_s: float | None = None
     """How long one attempt may run on an engine."""
+    unfollowed_s: float | None = None
+    """A streaming job is cancelled once nobody has followed its tokens for so long; None lets it run."""
 
     @property
     def cost_tokens(self) -> int:
@@ -70,6 +72,20 @@ class LoadReport(Message):
     device_utilisation: Share | None = None
     device_temperature_c: float | None = None
     device_power_w: float | None = None
+    prompt_tokens: Tokens = 0
+    generated_tokens: Tokens = 0
+    prefix_query_tokens: Tokens = 0
+    prefix_hit_tokens: Tokens = 0
+    preemptions: Tokens = 0
+    """These five count since the engine came up; 0 where it does not tell."""
+    block_tokens: Tokens = 0
+    """Tokens of one block of the KV cache; 0 when the engine does not tell."""
+    state_s: dict[str, float] = Field(default_factory=dict)
+    """How long the worker's process was in each state so far, in seconds."""
+    answered: str = ""
+    """The inbox entry of the last command that it handled."""
+    refusal: str = ""
+    """Why it did not do what that command asked; empty when it did."""
 
     @property
     def kv(self) -> float:
@@ -82,7 +98,9 @@ class WorkerRecord(Message):
 
     id: str
     label: str
-    state: Literal["ready", "starting", "unhealthy", "draining", "leaving", "lost"]
+    state: WorkerState
+    models: tuple[str, ...] = ()
+    """The names that it serves, adapters too."""
     slots: Tokens
     """How many jobs it takes at most."""
     held: Tokens
@@ -93,6 +111,19 @@ class WorkerRecord(Message):
     report_ms: int = 0
     """When it published its report, in Redis's time."""
     report: LoadReport = LoadReport()
+
+
+class AttemptRecord(Message):
+    """An attempt that was given back, in a job's history."""
+
+    attempt: int
+    worker: str = ""
+    """The worker's label."""
+    fault: Literal["none", "try", "strike"] = "none"
+    """`try`: the engine failed it; `strike`: its engine or worker died."""
+    why: str = ""
+    at_ms: int = 0
+    """In Redis's time."""
 
 
 class JobRecord(Message):
@@ -110,6 +141,8 @@ class JobRecord(Message):
     strikes: int = 0
     """Attempts that ended with their engine or worker dead."""
     error: str = ""
+    history: tuple[AttemptRecord, ...] = ()
+    """The last attempts that were given back, oldest first."""
     deadline_ms: int = 0
     submitted_ms: int = 0
     assigned_ms: int = 0
@@ -214,6 +247,33 @@ class WaitingJob:
     submitted_ms: int
     deadline_ms: int
     strikes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadEntry:
+    """A job that was set aside, as the `dead` stream names it. The entry's id begins with the time in ms."""
+
+    entry_id: str
+    handle: Handle
+    attempt: int
+
+    @property
+    def at_ms(self) -> int:
+        """When, in Redis's time."""
+        return int(self.entry_id.partition("-")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob:
+    """What is needed, beside its body, to run a job anew that was set aside."""
+
+    priority: Priority
+    spec: JobSpec
+    digest: str
+    keep_ms: int
+    deadline_ms: int
+    """From its submission."""
+    reply_to: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from protocol import frames, keys
 from protocol.call import Call
 from protocol.handle import Handle, Shard
 from protocol.messages import (
+    AttemptRecord,
+    DeadEntry,
+    DeadJob,
     DoneNotice,
     Frame,
     InboxEntry,
@@ -21,6 +24,7 @@ from protocol.messages import (
     WorkerRecord,
 )
 from protocol.states import Priority, State
+from protocol.wire import loads
 
 Fields = Mapping[bytes, bytes]
 Entries = Sequence[tuple[bytes, Fields]]
@@ -68,6 +72,7 @@ def _job_record(reply: Fields) -> JobRecord | None:
     text |= {f"{name}_ms": text[name] for name in _TIMES if name in text}
     text["first_token_ms"] = text.get("first", 0)
     text["spec"] = JobSpec.model_validate_json(text["spec"])
+    text["history"] = [AttemptRecord.model_validate_json(line) for line in text.get("history", "").splitlines()]
     return JobRecord.model_validate(text)
 
 
@@ -128,6 +133,11 @@ def lane_depth(shard: Shard, priority: Priority) -> Call[int]:
     return Call(("ZCARD", keys.lane(shard, priority)), int)
 
 
+def followers(handles: Sequence[Handle]) -> Call[list[int]]:
+    """How many subscribers each job's token channel has on this server."""
+    return Call(("PUBSUB", "NUMSUB", *map(keys.tokens, handles)), lambda reply: [int(count) for count in reply[1::2]])
+
+
 def due_count(shard: Shard) -> Call[int]:
     """How many jobs wait for their time."""
     return Call(("ZCARD", keys.due(shard)), int)
@@ -136,6 +146,45 @@ def due_count(shard: Shard) -> Call[int]:
 def dead_count(shard: Shard) -> Call[int]:
     """How many jobs were set aside."""
     return Call(("XLEN", keys.dead(shard)), int)
+
+
+def dead_entries(shard: Shard, count: int, before: str = "+") -> Call[list[DeadEntry]]:
+    """At most `count` jobs that were set aside, the last one first; `before` is the last entry seen."""
+
+    def parse(reply: Entries) -> list[DeadEntry]:
+        return [
+            DeadEntry(entry_id.decode(), Handle.of(shard, fields[b"j"].decode()), int(fields[b"a"]))
+            for entry_id, fields in reply
+        ]
+
+    after = before if before == "+" else f"({before}"
+    return Call(("XREVRANGE", keys.dead(shard), after, "-", "COUNT", count), parse)
+
+
+def dead_job(handle: Handle) -> Call[DeadJob | None]:
+    """What stands beside the body of a job that was set aside; None for any other job, and where it can't be read."""
+    fields = ("dead", "priority", "spec", "digest", "keep", "reply", "submitted", "deadline")
+    return Call(("HMGET", keys.job(handle), *fields), _dead_job)
+
+
+def _dead_job(reply: Sequence[bytes | None]) -> DeadJob | None:
+    if reply[0] is None:
+        return None
+    _, priority, spec, digest, keep, reply_to, submitted, deadline = ((field or b"").decode() for field in reply)
+    with suppress(ValueError):
+        lasts_ms = int(deadline) - int(submitted)
+        return DeadJob(Priority(priority), JobSpec.model_validate_json(spec), digest, int(keep), lasts_ms, reply_to)
+    return None
+
+
+def dead_mark(handle: Handle) -> Call[str]:
+    """The entry of the `dead` stream that stands for a job; empty for a job that is not set aside."""
+    return Call(("HGET", keys.job(handle), "dead"), lambda reply: (reply or b"").decode())
+
+
+def stored_body(handle: Handle) -> Call[bytes | None]:
+    """A job's request body; None once the job ended, unless it was set aside."""
+    return Call(("GET", keys.body(handle)), lambda reply: reply)
 
 
 def waiting_job(shard: Shard, ref: str) -> Call[WaitingJob | None]:
@@ -173,6 +222,7 @@ def worker_record(shard: Shard, worker_id: str, lease_ms: int = 0) -> Call[Worke
             return None
         text |= {"id": worker_id, "lease_ms": lease_ms, "report_ms": text["at"]}
         text["report"] = LoadReport.model_validate_json(text["report"])
+        text["models"] = loads(text.get("models", "[]"))
         return WorkerRecord.model_validate(text)
 
     return Call(("HGETALL", keys.worker(shard, worker_id)), parse)

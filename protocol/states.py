@@ -1,6 +1,11 @@
-"""Job states as a transition table, and the priorities."""
+"""Job states as a transition table, the priorities, and the states of a worker."""
 
 from enum import StrEnum
+from typing import Literal
+
+WorkerState = Literal["starting", "loading", "warm", "asleep", "active", "unhealthy", "draining", "leaving", "lost"]
+"""Only an `active` worker takes jobs. `warm` and `asleep` are the standby states: the model is loaded, or its weights
+lie in host memory; `unhealthy` has lost its engine and starts it again."""
 
 
 class Priority(StrEnum):

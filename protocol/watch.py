@@ -1,13 +1,15 @@
 """Reads that the dispatcher repeats each round: lean, and they parse only what has changed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from protocol import keys
 from protocol.call import Call
+from protocol.errors import InvalidRequest
 from protocol.handle import Shard
 from protocol.messages import LoadReport
 from protocol.states import Priority
+from protocol.wire import loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +17,13 @@ class WorkerNow:
     """A worker's hash as it stands.
 
     Attributes:
-        state: `ready` or why it takes nothing.
+        state: `active` or why it takes nothing.
         held: jobs that it holds, by Redis's count.
         solo: it runs a job with two strikes, which runs alone.
         report_ms: when it published its report, in Redis's time.
         report: None when it can't be read.
+        models: the names that it serves; empty when it serves whatever its pool does.
+        prefixed: grows with each change of what `prefixes` reads.
     """
 
     label: str
@@ -29,6 +33,8 @@ class WorkerNow:
     solo: bool
     report_ms: int
     report: LoadReport | None
+    models: frozenset[str] = frozenset()
+    prefixed: int = 0
 
 
 def hint(shard: Shard, block_ms: int) -> Call[bool]:
@@ -54,18 +60,39 @@ def worker_now(shard: Shard, worker_id: str, before: WorkerNow | None = None) ->
     """A worker's hash; None when it is gone or can't be read. No new report since `before`: its report is kept."""
 
     def parse(reply: Sequence[bytes | None]) -> WorkerNow | None:
-        label, state, slots, held, solo, at, report = reply
+        label, state, slots, held, solo, at, report, models, prefixed = reply
         if label is None or state is None or at is None:
             return None
         try:
             who, counts, report_ms = (label.decode(), state.decode()), (int(slots or 0), int(held or 0)), int(at)
+            version = int(prefixed or 0)
         except ValueError:
             return None
-        known = before.report if before and before.report_ms == report_ms else _report(report)
-        return WorkerNow(*who, *counts, solo == b"1", report_ms, known)
+        if before and before.report_ms == report_ms:
+            known, names = before.report, before.models
+        else:
+            known, names = _report(report), _models(models)
+        return WorkerNow(*who, *counts, solo == b"1", report_ms, known, names, version)
 
-    fields = ("label", "state", "slots", "held", "solo", "at", "report")
+    fields = ("label", "state", "slots", "held", "solo", "at", "report", "models", "prefixed")
     return Call(("HMGET", keys.worker(shard, worker_id), *fields), parse)
+
+
+def prefixes(shard: Shard, worker_id: str) -> Call[frozenset[str]]:
+    """The prefix hashes that a worker's engine holds."""
+    return Call(("SMEMBERS", keys.prefixes(shard, worker_id)), _hashes)
+
+
+def _hashes(reply: Iterable[bytes]) -> frozenset[str]:
+    return frozenset(member.decode(errors="replace") for member in reply)
+
+
+def _models(text: bytes | None) -> frozenset[str]:
+    try:
+        names = loads(text or b"[]")
+    except InvalidRequest:
+        return frozenset()
+    return frozenset(names) if isinstance(names, list) else frozenset()
 
 
 def _report(text: bytes | None) -> LoadReport | None:

@@ -139,8 +139,16 @@ def _request(attempt: Attempt) -> EngineRequest:
     body = wire.loads(started.body)
     if not isinstance(body, dict):
         raise InvalidRequest("the body is no JSON object")
-    request_id = f"{out.handle}-{out.attempt}"
-    return EngineRequest(request_id, started.spec.endpoint, body, started.priority, started.spec.prompt_tokens)
+    spec = started.spec
+    return EngineRequest(
+        request_id=f"{out.handle}-{out.attempt}",
+        endpoint=spec.endpoint,
+        body=body,
+        priority=started.priority,
+        prompt_tokens=spec.prompt_tokens,
+        tenant=out.handle.tenant,
+        prefix=spec.prefix,
+    )
 
 
 def _place(error: Exception) -> str:

@@ -82,6 +82,10 @@ class Attempts:
             if verdict := attempt.overdue(now_s):
                 attempt.stop(verdict)
 
+    def running(self) -> list[Attempt]:
+        """Those that are not over."""
+        return list(self._running.values())
+
     def stop_all(self, verdict: Verdict) -> None:
         """End all that has not ended by itself."""
         for attempt in list(self._running.values()):
@@ -109,7 +113,7 @@ class Attempts:
         if attempt is None or attempt.out is not out:
             return
         if not out.over:
-            attempt.stop(GiveBack())
+            attempt.stop(GiveBack(why="its token log lost frames that nobody has any more"))
             return
         attempt.stop(Drop())
         del self._running[out.handle.ref, out.attempt]
@@ -118,7 +122,7 @@ class Attempts:
 
     def _give_back(self, new: Sequence[Outgoing]) -> None:
         for out in new:
-            self._outbox.end(out, GiveBack())
+            self._outbox.end(out, GiveBack(why="its worker takes nothing any more"))
 
     def _begin(self, out: Outgoing, reply: Started | FleetError | None) -> FleetError | None:
         """Run it, or return why nobody knows whether it is ours."""

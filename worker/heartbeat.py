@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 from redis import Redis
 
@@ -16,6 +17,7 @@ from protocol.functions import Beat, beat
 from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.messages import LoadReport
+from protocol.states import WorkerState
 from worker.life import LeaseGuard, Life
 
 STUCK_S = 60.0
@@ -24,7 +26,8 @@ LATE = 1.5
 """The loop sets the pace; when it is busy, the thread beats by itself after so many beats' time."""
 END_S = 1.0
 """How long a beat under way is waited for: an older one does no harm, since it can't join anew."""
-ACKNOWLEDGED_A_BEAT = 500
+ITEMS_A_BEAT = 500
+"""Of each list: a beat must not hold Redis up."""
 _log = get_logger("worker")
 
 
@@ -38,11 +41,18 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the next beats tell."""
+    """What the next beats tell.
 
-    state: str
+    Attributes:
+        models: the names that it serves.
+        prefixes: the hashes of the prompt prefixes that its engine holds; the beats tell what has changed.
+    """
+
+    state: WorkerState
     slots: int
     report: LoadReport
+    models: tuple[str, ...] = ()
+    prefixes: frozenset[str] = frozenset()
 
 
 class Heartbeat:
@@ -77,6 +87,7 @@ class Heartbeat:
         self._moved_s = clock.monotonic()
         self._lock = threading.Lock()
         self._acknowledged: dict[str, None] = {}
+        self._told: frozenset[str] = frozenset()
         self._away = False
 
     def start(self) -> None:
@@ -116,7 +127,8 @@ class Heartbeat:
 
     def _beat(self, redis: Redis, news: News) -> None:
         with self._lock:
-            acknowledged = list(self._acknowledged)[:ACKNOWLEDGED_A_BEAT]
+            acknowledged = list(self._acknowledged)[:ITEMS_A_BEAT]
+        added, removed = self._changed(news.prefixes)
         message = Beat(
             self._life.id,
             self._life.label,
@@ -125,7 +137,10 @@ class Heartbeat:
             int(self._pace.lease_s * 1000),
             news.report,
             join=not self._guard.joined,
+            models=news.models,
             acknowledged=acknowledged,
+            added=added,
+            removed=removed,
         )
         sent_s = self._clock.monotonic()
         try:
@@ -133,7 +148,16 @@ class Heartbeat:
         except FleetError as error:
             self._missed(error)
             return
+        if added or removed:
+            self._told = (self._told | frozenset(added)) - frozenset(removed)
         self._answered(held, sent_s, acknowledged)
+
+    def _changed(self, prefixes: frozenset[str]) -> tuple[list[str], list[str]]:
+        """What to add to the hashes that Redis knows of, and what to take away; a long list takes several beats."""
+        if prefixes == self._told:
+            return [], []
+        added, removed = prefixes - self._told, self._told - prefixes
+        return list(islice(added, ITEMS_A_BEAT)), list(islice(removed, ITEMS_A_BEAT))
 
     def _answered(self, held: int | None, sent_s: float, acknowledged: list[str]) -> None:
         if held is not None:

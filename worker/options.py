@@ -25,6 +25,8 @@ class WorkerOptions:
     """What people call this worker; host and process id when empty."""
     slots: int = 0
     """Jobs at once; 0 takes what the engine can hold."""
+    standby: bool = False
+    """Loads the model and takes no jobs until it is promoted."""
 
     def place(self) -> Shard:
         """The shard that it works for.

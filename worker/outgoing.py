@@ -82,8 +82,8 @@ class Outgoing:
             end = Finished(self.handle, self.attempt, self.worker, self._last, outcome, first)
             calls.append(_widened(finish(end)))
         elif self._ending:
-            fault, delay_ms = self._ending.fault, self._ending.delay_ms
-            calls.append(_widened(requeue(self.handle, self.attempt, self.worker, fault, delay_ms)))
+            fault, delay_ms, why = self._ending.fault, self._ending.delay_ms, self._ending.why
+            calls.append(_widened(requeue(self.handle, self.attempt, self.worker, fault, delay_ms, why)))
         return calls
 
     def heard(self, reply: Reply) -> None:
@@ -117,7 +117,7 @@ class Outgoing:
             self._frames.clear()
             self._waiting.clear()
             self._last = self._logged
-            self._ending = GiveBack()
+            self._ending = GiveBack(why="its token log lost frames that nobody has any more")
 
 
 def _widened(call: Call[T]) -> Call[Reply]:

@@ -9,15 +9,17 @@ from protocol.clock import SystemClock
 from protocol.errors import FleetError
 from protocol.functions import leave
 from protocol.log import get_logger
-from protocol.messages import ModelRecord
 from protocol.settings import Settings
 from worker.device import open_device
+from worker.duty import Duty
 from worker.keeper import EngineKeeper
 from worker.life import Life, new_life
 from worker.load import LoadMeter, memory_limit_bytes
 from worker.options import WorkerOptions
-from worker.session import Ending, Session, Station
-from worker.startup import register_models, start_engine, wait_for_store
+from worker.session import Ending, Session
+from worker.startup import wait_for_store
+from worker.states import StateClock
+from worker.station import Station
 from worker.stop import StopSignals
 from worker.waiting import unless, until_answered
 
@@ -41,28 +43,36 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
         StoreUnavailable: Redis did not answer within the patience; once it did, its absence is waited out.
         LibraryMissing: nobody loaded the function library within the patience.
     """
-    shard = options.place()
+    shard, clock = options.place(), SystemClock()
+    states = StateClock(clock)
     redis = store.connect(redis_url)
     try:
         await unless(stop.drain, wait_for_store(redis, redis_url, shard, settings.redis_patience_s))
-        capacity = await unless(stop.drain, start_engine(options.engine))
-        if capacity is None:
-            return Ending.DRAINED
-        keeper = EngineKeeper(options.engine, capacity)
-        meter = LoadMeter(options.engine, open_device(os.environ), memory_limit_bytes())
-        where = (redis_url, redis, shard)
-        station = Station(settings, *where, options.engine, keeper, meter, stop, SystemClock(), options.slots)
-        return await _serve(station, options)
+        return await _serve(
+            Station(
+                settings=settings,
+                options=options,
+                redis_url=redis_url,
+                redis=redis,
+                shard=shard,
+                keeper=EngineKeeper(options.engine),
+                meter=LoadMeter(options.engine, open_device(os.environ), memory_limit_bytes()),
+                duty=Duty(standby=options.standby),
+                states=states,
+                stop=stop,
+                clock=clock,
+            )
+        )
     finally:
         await options.engine.close()
         await redis.aclose()
         _log.info("worker_stopped")
 
 
-async def _serve(station: Station, options: WorkerOptions) -> Ending:
+async def _serve(station: Station) -> Ending:
     """Live until told to stop, or until the engine can't be kept."""
     keeping = asyncio.ensure_future(station.keeper.run())
-    living = asyncio.ensure_future(_live(station, options))
+    living = asyncio.ensure_future(_live(station))
     try:
         await asyncio.wait([keeping, living], return_when=asyncio.FIRST_COMPLETED)
         if keeping.done():
@@ -74,25 +84,19 @@ async def _serve(station: Station, options: WorkerOptions) -> Ending:
         await asyncio.wait([living, keeping])
 
 
-async def _live(station: Station, options: WorkerOptions) -> Ending:
+async def _live(station: Station) -> Ending:
     """One life after the other, until a signal."""
     while not station.stop.drain.is_set():
-        life = new_life(options.label)
-        ending = await _live_once(station, options, life)
+        life = new_life(station.options.label)
+        ending = await _live_once(station, life)
         if ending in (Ending.DRAINED, Ending.STOPPED):
             return ending
         _log.warning("life_ended", why=ending.value, id=life.id, then="a new one begins")
     return Ending.STOPPED if station.stop.now.is_set() else Ending.DRAINED
 
 
-async def _live_once(station: Station, options: WorkerOptions, life: Life) -> Ending:
-    """From registering to leaving."""
-    redis, shard, stop = station.redis, station.shard, station.stop
-    context_tokens = station.keeper.capacity.context_tokens
-    served = ModelRecord(pool=shard.pool, shards=options.shards, context_tokens=context_tokens)
-    await unless(stop.drain, until_answered(lambda: register_models(redis, options.models, served)))
-    if stop.drain.is_set():
-        return Ending.DRAINED
+async def _live_once(station: Station, life: Life) -> Ending:
+    """From joining to leaving."""
     ending = Ending.STOPPED
     try:
         ending = await Session(station, life).run()

@@ -3,32 +3,31 @@
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from redis.asyncio import Redis
-
-from protocol.clock import Clock
-from protocol.handle import Shard
+from protocol.errors import FleetError
 from protocol.log import get_logger
-from protocol.messages import InboxEntry
-from protocol.settings import Settings
+from protocol.messages import InboxEntry, LoadReport, ModelRecord
+from protocol.states import WorkerState
 from worker.attempt import Runner
 from worker.attempts import Attempts
-from worker.engine.base import Engine
+from worker.commands import Commands
+from worker.followers import Followers
 from worker.heartbeat import Heartbeat, News, Pace
 from worker.inbox import Inbox
-from worker.keeper import EngineKeeper
 from worker.life import LeaseGuard, Life
-from worker.load import LoadMeter
 from worker.options import DEFAULT_SLOTS
 from worker.outbox import Outbox
-from worker.stop import StopSignals
+from worker.startup import register_models
+from worker.station import Station
 from worker.verdict import GiveBack
+from worker.waiting import until_answered
 
 WATCH_S = 0.1
 """How often time limits and the lease are looked at."""
+FOLLOWERS_S = 0.25
+"""How often the followers of jobs that ask for it are counted."""
 _log = get_logger("worker")
 
 
@@ -39,27 +38,6 @@ class Ending(Enum):
     STOPPED = "stopped"
     RECLAIMED = "reclaimed"
     LEASE_OVER = "lease_over"
-
-
-@dataclass(frozen=True, slots=True)
-class Station:
-    """What stays the same over a worker's lives.
-
-    Attributes:
-        redis: for all but the heartbeat, which has its own connection to `redis_url`.
-        slots: jobs at once; 0 takes what the engine can hold.
-    """
-
-    settings: Settings
-    redis_url: str
-    redis: Redis
-    shard: Shard
-    engine: Engine
-    keeper: EngineKeeper
-    meter: LoadMeter
-    stop: StopSignals
-    clock: Clock
-    slots: int
 
 
 class Session:
@@ -77,26 +55,43 @@ class Session:
         pace = Pace(settings.beat_s, settings.lease_s)
         self._heartbeat = Heartbeat(station.redis_url, shard, life, pace, station.clock, self._guard, self._on_answer)
         self._changed = asyncio.Event()
+        self._commands = Commands(
+            station.keeper,
+            station.duty,
+            station.stop.drain,
+            self._attempts.idle,
+            self._heartbeat.acknowledge,
+            self._changed.set,
+        )
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self._joined = False
+        self._joined = self._registered = False
 
     async def run(self) -> Ending:
-        """Work until there is a reason to end, and abort what still runs then."""
+        """Work until there is a reason to end, and abort what still runs then.
+
+        Raises:
+            SetupError: another pool serves one of its models.
+        """
         station = self._station
-        station.keeper.tell(self._changed.set, lambda: self._attempts.stop_all(GiveBack("strike")))
+        gone = GiveBack("strike", why="its engine died")
+        station.keeper.tell(self._changed.set, lambda: self._attempts.stop_all(gone))
         parts: list[Coroutine[Any, Any, None]] = [self._inbox.run(), self._outbox.run(), self._publish()]
-        parts += [self._watch(), self._drain_when_told()]
+        parts += [self._watch(), self._watch_followers(), self._commands.run(), self._drain_when_told()]
         tasks = [asyncio.create_task(part) for part in parts]
+        registering = asyncio.create_task(self._register())
         self._heartbeat.start()
         try:
             ends: list[asyncio.Future[Any]] = [self._ending, *tasks]
+            await asyncio.wait({registering, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if registering.done():
+                registering.result()
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()
             return await self._ending
         finally:
-            await self._close(tasks)
+            await self._close([*tasks, registering])
 
     async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -105,14 +100,31 @@ class Session:
         await self._attempts.close()
         await self._heartbeat.stop()
 
+    async def _register(self) -> None:
+        """Say what the worker serves, once its engine has told."""
+        station = self._station
+        await station.keeper.loaded.wait()
+        context_tokens = station.keeper.capacity.context_tokens
+        served = ModelRecord(pool=station.shard.pool, shards=station.options.shards, context_tokens=context_tokens)
+        await until_answered(lambda: register_models(station.redis, station.models, served))
+        self._registered = True
+        self._changed.set()
+
     @property
-    def _state(self) -> str:
+    def _state(self) -> WorkerState:
+        keeper = self._station.keeper
         if self._station.stop.drain.is_set():
             return "draining"
-        return "ready" if self._station.keeper.healthy else "unhealthy"
+        if keeper.phase == "down":
+            return "unhealthy"
+        if keeper.phase == "asleep":
+            return "asleep"
+        if keeper.phase == "loading" or not self._registered:
+            return "loading"
+        return "warm" if self._station.duty.standby else "active"
 
     def _accepting(self) -> bool:
-        return self._state == "ready" and not self._ending.done()
+        return self._state == "active" and not self._ending.done()
 
     def _end(self, ending: Ending) -> None:
         if not self._ending.done():
@@ -131,30 +143,36 @@ class Session:
     async def _take(self, entries: Sequence[InboxEntry]) -> None:
         await self._attempts.take([entry for entry in entries if entry.kind == "assign"])
         for entry in entries:
-            if entry.kind == "assign":
-                continue
             if entry.kind == "abort":
                 self._attempts.abort(entry)
-            elif entry.command == "drain":
-                self._station.stop.drain.set()
-            else:
-                _log.warning("command_unknown", command=entry.command[:32])
-            self._heartbeat.acknowledge(entry.entry_id)
+                self._heartbeat.acknowledge(entry.entry_id)
+            elif entry.kind == "command":
+                self._commands.take(entry)
 
     async def _publish(self) -> None:
         """Report the load with each beat, and at once when the state changes."""
         station = self._station
         while True:
-            capacity = station.keeper.capacity
-            # Read before the engine is asked: what goes over to it meanwhile is counted twice, never missed.
-            fresh, taken = self._attempts.fresh(), self._attempts.taken
-            report = await station.meter.read(fresh, capacity, taken)
-            self._heartbeat.publish(News(self._state, station.slots or capacity.slots or DEFAULT_SLOTS, report))
             self._changed.clear()
+            state = self._state
+            if (lasted_s := station.states.enter(state)) is not None:
+                _log.info("state", now=state, last_for_s=round(lasted_s, 3))
+            slots = station.options.slots or station.keeper.capacity.slots or DEFAULT_SLOTS
+            report = await self._report()
+            self._heartbeat.publish(News(state, slots, report, station.models, station.engine.prefixes()))
             # No `wait_for`: before Python 3.12 it can swallow a cancellation.
             with suppress(TimeoutError):
                 async with asyncio.timeout(station.settings.beat_s):
                     await self._changed.wait()
+
+    async def _report(self) -> LoadReport:
+        station, capacity = self._station, self._station.keeper.capacity
+        # Read before the engine is asked: what goes over to it meanwhile is counted twice, never missed.
+        fresh, taken = self._attempts.fresh(), self._attempts.taken
+        report = await station.meter.read(fresh, capacity, taken)
+        duty = station.duty
+        own = {"state_s": station.states.seconds(), "answered": duty.answered, "refusal": duty.refusal}
+        return report.model_copy(update=own)
 
     async def _watch(self) -> None:
         while True:
@@ -163,6 +181,13 @@ class Session:
                 self._end(Ending.LEASE_OVER)
             self._attempts.sweep()
             await asyncio.sleep(WATCH_S)
+
+    async def _watch_followers(self) -> None:
+        followers = Followers(self._station.redis, self._station.clock)
+        while True:
+            with suppress(FleetError):
+                await followers.look(self._attempts.running())
+            await asyncio.sleep(FOLLOWERS_S)
 
     async def _drain_when_told(self) -> None:
         stop, drain_s = self._station.stop, self._station.settings.drain_s

@@ -1,4 +1,4 @@
-"""What a worker needs before it can join: Redis, the function library, its engine, and its models' names."""
+"""What a worker needs from Redis: an answer, the function library, and its models' names."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,6 @@ from protocol.functions import leave, register
 from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.messages import ModelRecord
-from worker.engine.base import Capacity, Engine, EngineDead
 
 LIBRARY_LOOK_S = 0.2
 _log = get_logger("worker")
@@ -44,21 +43,6 @@ async def wait_for_store(redis: Redis, url: str, shard: Shard, patience_s: float
             await asyncio.sleep(LIBRARY_LOOK_S)
         else:
             return
-
-
-async def start_engine(engine: Engine) -> Capacity:
-    """Bring the engine up for the first time.
-
-    Raises:
-        SetupError: it does not come up, or something must be installed first.
-    """
-    _log.info("engine_starting")
-    try:
-        capacity = await engine.start()
-    except EngineDead as error:
-        raise SetupError(f"the engine did not start: {error}", "See its own log; is its address right?") from error
-    _log.info("engine_ready", slots=capacity.slots, context_tokens=capacity.context_tokens)
-    return capacity
 
 
 async def register_models(redis: Redis, models: Sequence[str], served: ModelRecord) -> None:

@@ -25,6 +25,8 @@ class GiveBack:
 
     fault: Fault = "none"
     delay_ms: int = 0
+    why: str = ""
+    """For the job's history; free of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ def timed_out(limit_s: float) -> Finish:
     return failed("request_timeout", f"it ran for longer than its time limit of {limit_s:g} s")
 
 
+def unfollowed(limit_s: float) -> Finish:
+    """Nobody follows it, and it asked to be cancelled then."""
+    info = ErrorInfo(code="unfollowed", message=f"nobody followed it for {limit_s:g} s")
+    return Finish(Outcome(state=State.CANCELLED, error=info))
+
+
 def malformed() -> Finish:
     """What is stored of the job can't be read."""
     return failed("malformed", "its stored description or body can't be read")
@@ -76,12 +84,15 @@ def verdict_on(error: EngineError, retries: Retries, chance: float) -> Verdict:
         outcome = Outcome(state=State.FAILED, status_code=error.status_code, body=error.body, error=info)
         return Finish(outcome)
     if isinstance(error, EngineBusy):
-        return GiveBack(delay_ms=_spread(error.retry_after_s * 1000, chance))
+        return GiveBack(delay_ms=_spread(error.retry_after_s * 1000, chance), why=str(error))
     if isinstance(error, EngineDead):
-        return GiveBack("strike") if error.reached else GiveBack(delay_ms=_spread(FIRST_RETRY_MS, chance))
+        # An engine that never got the request is not killed by it.
+        if error.reached:
+            return GiveBack("strike", why=str(error))
+        return GiveBack(delay_ms=_spread(FIRST_RETRY_MS, chance), why=str(error))
     if retries.before + 1 >= retries.allowed:
         return failed("engine_error", f"{error} ({retries.before + 1} attempts)")
-    return GiveBack("try", _spread(FIRST_RETRY_MS * 2**retries.before, chance))
+    return GiveBack("try", _spread(FIRST_RETRY_MS * 2**retries.before, chance), str(error))
 
 
 def _spread(delay_ms: float, chance: float) -> int:

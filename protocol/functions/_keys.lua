@@ -10,6 +10,7 @@ local function dead_key(P) return P .. 'dead' end
 local function lane_key(P, priority) return P .. 'lane:' .. priority end
 local function worker_key(P, worker) return P .. 'worker:' .. worker end
 local function inbox_key(P, worker) return P .. 'inbox:' .. worker end
+local function prefixes_key(P, worker) return P .. 'prefixes:' .. worker end
 local function tenant_key(P, tenant) return P .. 'tenant:' .. tenant end
 local function done_key(P, name) return P .. 'done:' .. name end
 local function job_key(P, ref) return P .. 'job:' .. ref end

@@ -117,20 +117,37 @@ local function set_aside(job, code, message, now)
   finalise(job, 'failed', failure(job, 'failed', code, message), code, now, '')
   redis.call('SET', body_key(job.P, job.ref), body or '', 'PX', DEAD_KEEP_MS)
   if job.log then redis.call('PEXPIRE', tokens_key(job.P, job.ref), DEAD_KEEP_MS) end
-  redis.call('HSET', job.key, 'dead', 1)
-  redis.call('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref, 'a', job.attempt)
+  local entry = redis.call('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref,
+    'a', job.attempt)
+  redis.call('HSET', job.key, 'dead', entry)
+end
+
+-- Appends the attempt to the job's history, one JSON object a line.
+local function remember(job, fault, why, now)
+  local old = redis.call('HGET', job.key, 'history') or ''
+  local kept = {}
+  for line in string.gmatch(old, '[^\n]+') do kept[#kept + 1] = line end
+  kept[#kept + 1] = cjson.encode({
+    attempt = tonumber(job.attempt), fault = fault, why = why, at_ms = now,
+    worker = redis.call('HGET', worker_key(job.P, job.worker), 'label') or '',
+  })
+  local text = table.concat(kept, '\n', math.max(1, #kept - HISTORY_KEPT + 1))
+  redis.call('HSET', job.key, 'history', text)
 end
 
 -- Takes a held job from its worker and puts it back with its place in the lane, or aside.
 -- fault: 'none', 'try' (the engine failed it), 'strike' (its engine or worker died; counts only once it had started).
-local function give_back(job, fault, delay, now)
+local function give_back(job, fault, why, delay, now)
   local struck = fault == 'strike' and job.state == 'running'
+  if fault == 'strike' and not struck then fault = 'none' end
   if struck and job.strikes + 1 >= STRIKES_OUT then
     set_aside(job, 'struck_out', 'its engine or worker died three times while it ran', now)
     redis.call('HSET', job.key, 'strikes', job.strikes + 1)
+    remember(job, fault, why, now)
     return 'dead'
   end
   release(job)
+  remember(job, fault, why, now)
   if struck then job.strikes = job.strikes + 1 end
   if fault == 'try' then job.tries = job.tries + 1 end
   redis.call('HSET', job.key, 'strikes', job.strikes, 'tries', job.tries, 'worker', '')
@@ -144,7 +161,7 @@ end
 local function empty_inbox(P, worker, state, budget, now)
   local inbox, jobs = inbox_key(P, worker), {}
   local entries = redis.call('XRANGE', inbox, '-', '+', 'COUNT', budget)
-  demand(inbox, worker_key(P, worker))
+  demand(inbox, worker_key(P, worker), prefixes_key(P, worker))
   for i, entry in ipairs(entries) do
     local id, f = entry[1], entry[2]
     local job = f[2] == 'assign' and load_job(P, f[4])
@@ -156,12 +173,13 @@ local function empty_inbox(P, worker, state, budget, now)
   redis.call('ZADD', workers_key(P), 0, worker)
   if redis.call('HGET', worker_key(P, worker), 'state') == 'leaving' then state = 'leaving' end
   redis.call('HSET', worker_key(P, worker), 'state', state)
-  local fault = state == 'lost' and 'strike' or 'none'
+  local fault, why = 'none', 'its worker left'
+  if state == 'lost' then fault, why = 'strike', 'its worker was silent until its lease ended' end
   for i, entry in ipairs(entries) do
-    if jobs[i] then give_back(jobs[i], fault, 0, now) else redis.call('XDEL', inbox, entry[1]) end
+    if jobs[i] then give_back(jobs[i], fault, why, 0, now) else redis.call('XDEL', inbox, entry[1]) end
   end
   if #entries == budget then return false end
-  redis.call('DEL', inbox, worker_key(P, worker))
+  redis.call('DEL', inbox, worker_key(P, worker), prefixes_key(P, worker))
   redis.call('ZREM', workers_key(P), worker)
   return true
 end

@@ -7,7 +7,7 @@ local function look_at(P, worker, now)
   local lease = redis.call('ZSCORE', workers_key(P), worker)
   local f = redis.call('HMGET', worker_key(P, worker), 'state', 'slots', 'held', 'solo')
   return {
-    ready = lease and tonumber(lease) > now and f[1] == 'ready',
+    ready = lease and tonumber(lease) > now and f[1] == 'active',
     slots = number(f[2]), held = number(f[3]), solo = f[4] == '1', taken = 0,
   }
 end

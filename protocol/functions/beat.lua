@@ -1,15 +1,27 @@
--- KEYS workers worker inbox events
--- ARGV worker label state slots lease_ms report join [acknowledged inbox entry…]
+-- KEYS workers worker inbox events prefixes
+-- ARGV worker label state slots lease_ms report join models acknowledged added removed
+--   the last three are JSON lists: inbox entries to delete, prefix hashes that its engine holds now, and no longer
 -- → ok held | lost
+local function each(list, act)
+  if list ~= '[]' then
+    for _, value in ipairs(cjson.decode(list)) do act(value) end
+  end
+end
+
 local function beat(KEYS, ARGV)
   local P, worker, label, state, slots, lease_ms, report, join = prefix(KEYS), unpack(ARGV, 1, 7)
+  local models, acknowledged, added, removed = unpack(ARGV, 8, 11)
   local lease = redis.call('ZSCORE', workers_key(P), worker)
   if lease and tonumber(lease) == 0 or not lease and join ~= '1' then return { 'lost' } end
-  local now, key = now_ms(), worker_key(P, worker)
+  local now, key, prefixes = now_ms(), worker_key(P, worker), prefixes_key(P, worker)
   redis.call('ZADD', workers_key(P), int(now + tonumber(lease_ms)), worker)
   if not lease then redis.call('HSET', key, 'held', 0, 'solo', 0, 'joined', int(now)) end
-  redis.call('HSET', key, 'label', label, 'state', state, 'slots', slots, 'report', report, 'at', int(now))
-  for i = 8, #ARGV do redis.call('XDEL', inbox_key(P, worker), ARGV[i]) end
+  redis.call('HSET', key, 'label', label, 'state', state, 'slots', slots, 'report', report, 'at', int(now),
+    'models', models)
+  each(acknowledged, function(entry) redis.call('XDEL', inbox_key(P, worker), entry) end)
+  each(removed, function(hash) redis.call('SREM', prefixes, hash) end)
+  each(added, function(hash) redis.call('SADD', prefixes, hash) end)
+  if added ~= '[]' or removed ~= '[]' then redis.call('HINCRBY', key, 'prefixed', 1) end
   announce(P, 'load', worker)
   return { 'ok', tonumber(redis.call('HGET', key, 'held')) }
 end

@@ -1,4 +1,4 @@
-"""`beat`: joins, renews the lease, publishes the load report, acknowledges inbox entries."""
+"""`beat`: joins, renews the lease, publishes load, models and prefix state, acknowledges inbox entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ from protocol import keys
 from protocol.call import Arg, Call, fcall
 from protocol.handle import Shard
 from protocol.messages import LoadReport
+from protocol.states import WorkerState
+from protocol.wire import dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +18,19 @@ class Beat:
 
     worker: str
     label: str
-    state: str
+    state: WorkerState
     slots: int
     lease_ms: int
     report: LoadReport
     join: bool = False
+    models: Sequence[str] = ()
+    """The names that it serves; none when it serves whatever its pool does."""
     acknowledged: Sequence[str] = ()
+    """Inbox entries that are done with."""
+    added: Sequence[str] = ()
+    """Prefix hashes that the engine holds since the last beat that was answered."""
+    removed: Sequence[str] = ()
+    """Those that it holds no longer."""
 
 
 def beat(shard: Shard, message: Beat) -> Call[int | None]:
@@ -31,10 +40,13 @@ def beat(shard: Shard, message: Beat) -> Call[int | None]:
         keys.worker(shard, message.worker),
         keys.inbox(shard, message.worker),
         keys.events(shard),
+        keys.prefixes(shard, message.worker),
     ]
     report = message.report.model_dump_json(exclude_none=True)
     who = (message.worker, message.label, message.state, message.slots)
-    args: tuple[Arg, ...] = (*who, message.lease_ms, report, int(message.join), *message.acknowledged)
+    lists = (message.models, message.acknowledged, message.added, message.removed)
+    packed = [dumps(list(items)) for items in lists]
+    args: tuple[Arg, ...] = (*who, message.lease_ms, report, int(message.join), *packed)
     return fcall("beat", names, args, _parse)
 
 

@@ -12,9 +12,12 @@ Fault = Literal["none", "try", "strike"]
 
 
 def requeue(
-    handle: Handle, attempt: int, worker: str, fault: Fault = "none", delay_ms: int = 0
+    handle: Handle, attempt: int, worker: str, fault: Fault = "none", delay_ms: int = 0, why: str = ""
 ) -> Call[Literal["ok", "dead", "stale"]]:
-    """Give the attempt back; `dead` when that was the third strike and the job is set aside."""
+    """Give the attempt back; `dead` when that was the third strike and the job is set aside.
+
+    `why` stands in the job's history: it never holds the prompt.
+    """
     shard = handle.shard
     names = [
         keys.job(handle),
@@ -32,7 +35,7 @@ def requeue(
         keys.due(shard),
         keys.dead(shard),
     ]
-    return fcall("requeue", names, (handle.ref, attempt, worker, fault, delay_ms), _parse)
+    return fcall("requeue", names, (handle.ref, attempt, worker, fault, delay_ms, why), _parse)
 
 
 def _parse(reply: list[Any]) -> Literal["ok", "dead", "stale"]:

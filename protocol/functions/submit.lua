@@ -1,4 +1,4 @@
--- KEYS job body result tokens lane due deadlines clock events tenant [done]
+-- KEYS job body result tokens lane due deadlines clock events tenant dead [done]
 -- ARGV ref priority nonce digest body spec cost delay_ms deadline_ms keep_ms reply
 -- → ok state attempt created | conflict | full scope limit
 local NONCES_KEPT = 8
@@ -31,7 +31,8 @@ end
 
 -- A new run over an old one: the last nonces stay known, and the attempt number rises above the old run's, or a follower
 -- would take the new frames for seen ones.
-local function replace(job, nonces, nonce)
+local function replace(job, dead, nonces, nonce)
+  if dead then redis.call('XDEL', dead_key(job.P), dead) end
   redis.call('DEL', job.key, result_key(job.P, job.ref), tokens_key(job.P, job.ref))
   local attempt = redis.call('HINCRBY', clock_key(job.P), 'attempt', 1)
   return with_nonce(nonces, nonce), int(attempt)
@@ -48,7 +49,7 @@ local function submit(KEYS, ARGV)
   local P, ref, p, nonce, digest, body, spec = prefix(KEYS), unpack(ARGV, 1, 6)
   local cost, delay, deadline, keep, reply = unpack(ARGV, 7, 11)
   local job, clock, tenant = KEYS[1], KEYS[8], KEYS[10]
-  local old, nonces, attempt = redis.call('HMGET', job, 'state', 'digest', 'nonces'), nonce, '0'
+  local old, nonces, attempt = redis.call('HMGET', job, 'state', 'digest', 'nonces', 'dead'), nonce, '0'
   if old[1] then
     local answer = submit_again(load_job(P, ref), old[2], old[3], nonce, digest, reply)
     if answer then return answer end
@@ -58,7 +59,7 @@ local function submit(KEYS, ARGV)
   local t = redis.call('HMGET', tenant, 'q:' .. p, 'tag:' .. p)
   local full = over_limit(p, lane, t[1])
   if full then return full end
-  if old[1] then nonces, attempt = replace(load_job(P, ref), old[3], nonce) end
+  if old[1] then nonces, attempt = replace(load_job(P, ref), old[4], old[3], nonce) end
 
   local now = now_ms()
   local waiting = { 'q:' .. p, int(number(c[1]) + 1) }

@@ -56,6 +56,7 @@ def submit(job: Submission) -> Call[Submitted]:
         keys.clock(shard),
         keys.events(shard),
         keys.tenant(shard, handle.tenant),
+        keys.dead(shard),
     ]
     if job.reply_to:
         names.append(keys.done(shard, job.reply_to))

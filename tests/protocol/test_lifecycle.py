@@ -157,7 +157,7 @@ def test_a_worker_is_told_to_abort(driver: Driver, store_clock: StoreClock, end:
     _, attempt = bring_to(driver, store_clock, end)
     (entry,) = driver.inbox()
     assert (entry.kind, entry.ref, entry.attempt) == ("abort", "t:a", attempt)
-    acknowledge = functions.Beat("w1", "w1", "ready", 1, 10_000, LoadReport(), acknowledged=[entry.entry_id])
+    acknowledge = functions.Beat("w1", "w1", "active", 1, 10_000, LoadReport(), acknowledged=[entry.entry_id])
     assert driver.run(functions.beat(SHARD, acknowledge)) == 0
     assert driver.inbox() == []
 

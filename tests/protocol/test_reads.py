@@ -59,7 +59,7 @@ def test_a_worker_and_its_report(driver: Driver) -> None:
     lease = driver.run(reads.leases(SHARD))["w1"]
     worker = driver.run(reads.worker_record(SHARD, "w1", lease))
     assert worker is not None
-    assert (worker.label, worker.state, worker.slots, worker.held, worker.solo) == ("label-w1", "ready", 3, 0, False)
+    assert (worker.label, worker.state, worker.slots, worker.held, worker.solo) == ("label-w1", "active", 3, 0, False)
     assert (worker.report.running, worker.report.kv, worker.report.taken) == (2, 0.5, 7)
     assert worker.lease_ms - worker.report_ms == 10_000
     assert worker.report_ms >= before

@@ -196,7 +196,7 @@ class Walk:
         if entry.kind == "abort":
             life.believes.pop(work, None)
             done = (entry.entry_id,)
-            beat = Beat(life.id, life.id, "ready", SLOTS, TIMES.lease_ms, LoadReport(), acknowledged=done)
+            beat = Beat(life.id, life.id, "active", SLOTS, TIMES.lease_ms, LoadReport(), acknowledged=done)
             self._do(functions.beat(SHARD, beat))
         elif self._random.random() < 0.4 or self._do(functions.start(Handle.of(SHARD, entry.ref), work[1], life.id)):
             # Without a start it is a worker whose engine refused the request before it looked at it.

@@ -8,7 +8,7 @@ from protocol.call import Call
 from protocol.functions import Beat, Finished, Submission, Ticked, TickTimes, beat, tick
 from protocol.handle import Handle, Shard
 from protocol.messages import JobSpec, LoadReport, Outcome
-from protocol.states import Priority, State
+from protocol.states import Priority, State, WorkerState
 
 SHARD = Shard("pool")
 BOSS = "boss"
@@ -42,14 +42,15 @@ def join_worker(
     worker: str = "w1",
     slots: int = 4,
     *,
-    state: str = "ready",
+    state: WorkerState = "active",
     lease_ms: int = LEASE_MS,
     shard: Shard = SHARD,
     join: bool = True,
     **report: Any,
 ) -> Call[int | None]:
-    """A beat that joins, with a lease, slots and a load report."""
-    message = Beat(worker, f"label-{worker}", state, slots, lease_ms, LoadReport(**report), join=join)
+    """A beat that joins, with a lease, slots, a prefix and a load report."""
+    who, added = (worker, f"label-{worker}", state, slots), ("prefix",) if join else ()
+    message = Beat(*who, lease_ms, LoadReport(**report), join=join, added=added)
     return beat(shard, message)
 
 

@@ -16,6 +16,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "hash": ("HGETALL",),
     "zset": ("ZRANGE", "0", "-1", "WITHSCORES"),
     "stream": ("XRANGE", "-", "+"),
+    "set": ("SMEMBERS",),
 }
 _KEY = re.compile(r"tf:\{(?P<shard>[^}]+)\}:(?P<kind>[a-z]+)(?::(?P<name>.+))?\Z")
 _PERMANENT = frozenset({"clock", "events", "lane", "due", "deadlines", "dead", "workers"})
@@ -63,7 +64,7 @@ class Snapshot:
         if kind in ("job", "body", "tokens"):
             job = self.value(f"{start}job:{name}")
             return isinstance(job, dict) and not State(job["state"]).terminal
-        if kind in ("worker", "inbox"):
+        if kind in ("worker", "inbox", "prefixes"):
             return name in self.value(f"{start}workers", {})
         if kind == "tenant":
             return any(int(n) > 0 for field, n in self.value(key).items() if field.startswith("q:"))

@@ -17,7 +17,7 @@ from protocol.wire import JsonObject
 from tests.support.builders import SHARD
 from tests.support.driver import Driver
 from tests.support.waiting import eventually
-from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest
+from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest, SleepRefused
 from worker.options import WorkerOptions
 from worker.service import run_worker
 from worker.session import Ending
@@ -78,6 +78,9 @@ class PuppetEngine:
         self.flights: list[Flight] = []
         self.may_start = asyncio.Event()
         self.may_start.set()
+        self.held_prefixes: frozenset[str] = frozenset()
+        self.insomnia = ""
+        self.asleep = False
         self._dead: asyncio.Future[str] | None = None
 
     async def start(self) -> Capacity:
@@ -98,6 +101,17 @@ class PuppetEngine:
 
     async def load(self) -> EngineLoad:
         return EngineLoad(running=len(self.open()))
+
+    def prefixes(self) -> frozenset[str]:
+        return self.held_prefixes
+
+    async def sleep(self) -> None:
+        if self.insomnia:
+            raise SleepRefused(self.insomnia)
+        self.asleep = True
+
+    async def wake(self) -> None:
+        self.asleep = False
 
     async def wait_dead(self) -> str:
         assert self._dead is not None
@@ -137,7 +151,7 @@ class Stage:
     stop: StopSignals
     task: "asyncio.Task[Ending]"
 
-    async def worker(self, state: str = "ready", but: str = "") -> WorkerRecord:
+    async def worker(self, state: str = "active", but: str = "") -> WorkerRecord:
         """The worker once it is in this state; `but` names a life that does not count."""
 
         def find() -> WorkerRecord | None:

@@ -58,7 +58,7 @@ async def test_a_stuck_loop_loses_its_lease(valkey_url: str) -> None:
     answered = asyncio.Event()
     heartbeat = Heartbeat(valkey_url, SHARD, life, Pace(0.005, 10), clock, guard, lambda _: answered.set())
     with Redis.from_url(valkey_url) as client, capture_logs() as lines:
-        heartbeat.publish(News("ready", 1, LoadReport()))
+        heartbeat.publish(News("active", 1, LoadReport()))
         heartbeat.start()
         await asyncio.wait_for(answered.wait(), 5)
         clock.advance(STUCK_S - 1)

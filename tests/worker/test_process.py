@@ -55,7 +55,7 @@ async def test_signals(valkey_url: str, busy: bool, signals: int, code: int) -> 
     with Redis.from_url(valkey_url) as client:
         driver = Driver(client)
         async with worker_process(valkey_url) as process:
-            worker = await eventually(lambda: has(driver, "ready"), timeout_s=20)
+            worker = await eventually(lambda: has(driver, "active"), timeout_s=20)
             driver.lead()
             handle = driver.submit().handle
             if busy:

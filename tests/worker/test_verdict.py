@@ -23,7 +23,7 @@ FIRST, SECOND, LAST = Retries(0, 3), Retries(1, 3), Retries(2, 3)
     ],
 )
 def test_another_attempt(error: EngineError, retries: Retries, fault: Fault, delay_ms: int) -> None:
-    assert verdict_on(error, retries, chance=0.0) == GiveBack(fault, delay_ms)
+    assert verdict_on(error, retries, chance=0.0) == GiveBack(fault, delay_ms, why=str(error))
 
 
 def test_chance_spreads_the_delays() -> None:

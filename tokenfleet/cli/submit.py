@@ -31,6 +31,7 @@ class Options(TypedDict):
     tenant: str
     delay: float
     time_limit: float | None
+    cancel_unfollowed: float | None
     id: str
     max_tokens: int | None
     temperature: float | None
@@ -54,6 +55,9 @@ class Options(TypedDict):
 @click.option("--tenant", default="", help="Whose job it is.")
 @click.option("--delay", type=duration, default="0", help="Begins so much later.")
 @click.option("--time-limit", type=duration, help="How long an attempt may run.")
+@click.option(
+    "--cancel-unfollowed", type=duration, help="With --follow: cancelled once nobody has followed it for so long."
+)
 @click.option("--id", default="", help="Your own id: submitted again, it is the same job.")
 @click.option("--max-tokens", type=click.IntRange(1))
 @click.option("--temperature", type=click.FloatRange(0))
@@ -118,6 +122,7 @@ async def _submit(fleet: "Fleet", body: "JsonObject", options: Options) -> Exit:
         stream=options["follow"],
         delay=options["delay"],
         time_limit=options["time_limit"],
+        cancel_unfollowed=options["cancel_unfollowed"],
         id=options["id"],
     )
     if options["follow"]:

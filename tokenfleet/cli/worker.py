@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from protocol.errors import SetupError
 from tokenfleet.cli.options import load_settings, shared_options
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ class Options(TypedDict):
 
     models: tuple[str, ...]
     engine: str
-    url: str
+    attach: str
+    vllm_python: Path | None
+    standby: bool
     pool: str
     shard: int
     shards: int
@@ -30,12 +33,19 @@ class Options(TypedDict):
     threads: int
     sim_profile: str
     sim_speed: float
+    arguments: tuple[str, ...]
 
 
 @click.command("worker")
 @click.option("--model", "models", multiple=True, required=True, help="A name that jobs ask for and the engine knows.")
-@click.option("--engine", type=click.Choice(["openai", "llama", "sim"]), default="openai", show_default=True)
-@click.option("--url", default="", help="openai: where the server listens, such as http://127.0.0.1:8000.")
+@click.option("--engine", type=click.Choice(["vllm", "openai", "llama", "sim"]), default="openai", show_default=True)
+@click.option("--attach", default="", help="openai, vllm: where a running server listens, as http://127.0.0.1:8000.")
+@click.option(
+    "--vllm-python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="vllm: the Python that has it, where it is not this one.",
+)
+@click.option("--standby", is_flag=True, help="Load the model and take no jobs until `workers promote`.")
 @click.option("--pool", default="", help="The pool to join.  [default: named after the model]")
 @click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which of the pool's shards.")
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="How many the pool has.")
@@ -48,6 +58,7 @@ class Options(TypedDict):
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="llama: how many compute.")
 @click.option("--sim-profile", default="h100-8b", show_default=True, help="sim: whose step times; instant has none.")
 @click.option("--sim-speed", type=click.FloatRange(0, min_open=True), default=1.0, help="sim: how much faster.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @shared_options
 @click.pass_context
 def command(context: click.Context, **options: Unpack[Options]) -> None:
@@ -55,13 +66,15 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 
     \b
     Engines:
-      openai  any OpenAI-compatible server that runs already: vLLM, SGLang, TGI, llama.cpp
+      vllm    a vLLM server of the worker's own, with what follows -- as its flags; or a running one, by --attach
+      openai  any other OpenAI-compatible server that runs already: SGLang, TGI, llama.cpp
       llama   a llama.cpp child of the worker's own; SmolLM2-135M unless --model-path names another
       sim     a simulated engine with the step times of real hardware, for tests and capacity planning
 
     \b
     Examples:
-      tokenfleet worker --model llama-70b --engine openai --url http://127.0.0.1:8000
+      tokenfleet worker --engine vllm --model meta-llama/Llama-3.1-8B-Instruct -- --max-model-len 8192
+      tokenfleet worker --engine vllm --model llama-70b --attach http://127.0.0.1:8000
       tokenfleet worker --model smollm2-135m --engine llama
       tokenfleet worker --model demo --engine sim --sim-profile h100-8b
 
@@ -87,6 +100,8 @@ def _worker(options: Options) -> "WorkerOptions":
     Raises:
         SetupError: the engine lacks a package or an option.
     """
+    if options["arguments"] and options["engine"] != "vllm":
+        raise SetupError("only --engine vllm passes flags on", f"Unexpected: {' '.join(options['arguments'])}")
     from worker.engine.options import EngineOptions
     from worker.engine.registry import create_engine
     from worker.options import WorkerOptions
@@ -97,10 +112,12 @@ def _worker(options: Options) -> "WorkerOptions":
             slots=options["slots"],
             context_tokens=options["context_tokens"],
             model=options["models"][0],
-            url=options["url"],
+            attach=options["attach"],
             api_key=os.environ.get(KEY_VARIABLE, ""),
             model_path=options["model_path"],
             threads=options["threads"],
+            arguments=options["arguments"],
+            python=options["vllm_python"],
             profile=options["sim_profile"],
             speed=options["sim_speed"],
         ),
@@ -113,4 +130,5 @@ def _worker(options: Options) -> "WorkerOptions":
         shards=options["shards"],
         label=options["label"],
         slots=options["slots"],
+        standby=options["standby"],
     )

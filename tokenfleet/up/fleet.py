@@ -141,5 +141,5 @@ class EmbeddedFleet:
         return {
             record.label
             for record in records
-            if isinstance(record, WorkerRecord) and record.state == "ready" and record.report_ms >= since_ms
+            if isinstance(record, WorkerRecord) and record.state == "active" and record.report_ms >= since_ms
         }

@@ -8,6 +8,9 @@ from protocol.messages import Endpoint
 from protocol.states import Priority
 from protocol.wire import JsonObject
 
+PREFIXES_KEPT = 4096
+"""So many prefix hashes of one engine are told to the dispatcher: the ones that were used last."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
@@ -20,6 +23,10 @@ class EngineRequest:
     priority: Priority
     prompt_tokens: int
     """Estimated."""
+    tenant: str = ""
+    """Whose it is: engines share a prefix cache only within one tenant."""
+    prefix: tuple[str, ...] = ()
+    """Chained hashes of the prompt's leading blocks; see `JobSpec.prefix`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,10 @@ class Capacity:
     slots: int
     context_tokens: int = 0
     kv_tokens: int = 0
+    block_tokens: int = 0
+    """Tokens of one block of the KV cache."""
+    models: tuple[str, ...] = ()
+    """The names that it serves, adapters too; empty when it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,12 @@ class EngineLoad:
     waiting: int = 0
     pending_prefill_tokens: int = 0
     kv_used_tokens: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    preemptions: int = 0
+    """Counted since the engine came up, as the three before; 0 where it does not tell."""
     resident_bytes: int = 0
     """Resident memory of the engine's processes; stands for device memory where there is no device."""
 
@@ -79,6 +96,10 @@ class EngineDead(EngineError):
         self.reached = reached
 
 
+class SleepRefused(EngineError):
+    """The engine can't give its memory back and keep its process."""
+
+
 class Engine(Protocol):
     """One engine. Not shared between workers; all calls come from one event loop."""
 
@@ -105,6 +126,26 @@ class Engine(Protocol):
 
     async def load(self) -> EngineLoad:
         """What it does at the moment. Never raises for an engine that is down: answers zeros."""
+        ...
+
+    def prefixes(self) -> frozenset[str]:
+        """The hashes of `EngineRequest.prefix` whose blocks the KV cache holds, at most `PREFIXES_KEPT`.
+
+        The same object for as long as nothing changed; empty where the engine does not tell.
+        """
+        ...
+
+    async def sleep(self) -> None:
+        """Give the device's memory back; nothing runs. The KV cache is gone.
+
+        Raises:
+            SleepRefused: it can't, and why.
+            EngineDead: it did not answer.
+        """
+        ...
+
+    async def wake(self) -> None:
+        """Take requests again after `sleep`; raises as it."""
         ...
 
     async def wait_dead(self) -> str:

@@ -16,14 +16,18 @@ class EngineOptions:
     """What the KV cache holds."""
     model: str = ""
     """The name that the engine serves the model under."""
-    url: str = ""
-    """openai: where the server listens, with or without `/v1`."""
+    attach: str = ""
+    """openai, vllm: where a running server listens, with or without `/v1`."""
     api_key: str = field(default="", repr=False)
-    """openai: sent as a bearer token."""
+    """openai, vllm: sent as a bearer token."""
     stall_s: float = 120.0
-    """openai, llama: a stream that is silent for so long is given up."""
+    """All that serve over HTTP: a stream that is silent for so long is given up."""
     start_timeout_s: float = 120.0
     """openai, llama: how long the server may take to come up."""
+    arguments: tuple[str, ...] = ()
+    """vllm: flags for `vllm serve`."""
+    python: Path | None = None
+    """vllm: the interpreter that has it; this one when there is none."""
     model_path: Path | None = None
     """llama: a GGUF file; the packaged small model when there is none."""
     port: int = 0

@@ -1,0 +1,16 @@
+"""What operators made of a worker, over all its lives."""
+
+
+class Duty:
+    """Whether it stands by, and what came of the last command.
+
+    Attributes:
+        standby: it keeps the model loaded and takes no jobs.
+        answered: the inbox entry of the last command that was obeyed or refused.
+        refusal: why it was refused; empty when it was obeyed.
+    """
+
+    def __init__(self, *, standby: bool = False) -> None:
+        self.standby = standby
+        self.answered = ""
+        self.refusal = ""
