@@ -51,7 +51,7 @@ class Settings(BaseSettings):
 
     lease_s: float = Field(default=10.0, gt=0)
     """A worker that is silent for so long loses its jobs."""
-    beat_s: float = Field(default=0.5, gt=0)
+    beat_s: float = Field(default=0.2, gt=0)
     """How often a worker renews its lease and publishes its load."""
     lead_s: float = Field(default=2.0, gt=0)
     """A dispatcher that is silent for so long loses the lead."""

@@ -97,7 +97,7 @@ class Roster:
         return WorkerView(
             id=worker,
             label=now.label,
-            ready=now.state == "ready",
+            ready=now.state == "active",
             slots=now.slots,
             held=now.held,
             solo=now.solo,

@@ -12,7 +12,7 @@ from scheduler.policy.policy import Policy
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.window import Window
 
-SILENT_BEATS = 4
+SILENT_BEATS = 10
 """A worker that has missed so many beats is silent."""
 
 

@@ -59,6 +59,19 @@ def open_device(environment: Mapping[str, str]) -> DeviceMeter | None:
         return None
 
 
+def device_count() -> int:
+    """How many devices NVML knows of; 0 without it."""
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return 0
+    try:
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+
+
 def first_visible(listed: str) -> str:
     """The first device of a list such as `2,3` or `GPU-8a1f…,GPU-…`."""
     return listed.split(",", maxsplit=1)[0].strip() or "0"

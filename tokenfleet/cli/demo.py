@@ -1,20 +1,22 @@
 """`tokenfleet demo`: a newcomer's first sight."""
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import json_option, load_settings, logging_options, wants_json
 from tokenfleet.cli.output import print_json
+from tokenfleet.cli.vllm_options import vllm_options
 
 if TYPE_CHECKING:
     from tokenfleet.demo.report import DemoReport
     from tokenfleet.demo.show import View
-    from tokenfleet.up.commands import FleetOptions
+    from tokenfleet.up.commands import EngineName, FleetOptions
 
-EXPECTED = {"llama": "Paris"}
+EXPECTED = {"llama": "Paris", "vllm": "Paris"}
 """Engine → what its answer must hold."""
 
 
@@ -23,15 +25,25 @@ EXPECTED = {"llama": "Paris"}
 @click.option("--slots", type=click.IntRange(1), default=4, show_default=True, help="Requests at once on each worker.")
 @click.option(
     "--engine",
-    type=click.Choice(["llama", "sim"]),
+    type=click.Choice(["llama", "sim", "vllm"]),
     default="llama",
     show_default=True,
-    help="llama: a small real model on the CPU. sim: a simulated engine, which knows no capitals.",
+    help="llama: a small real model on the CPU. sim: a simulated engine, which knows no capitals. vllm: see below.",
 )
+@click.option("--model", default="smollm2-135m", show_default=True, help="vllm: the name that it is served under.")
+@vllm_options
 @logging_options
 @json_option
 @click.pass_context
-def command(context: click.Context, workers: int, slots: int, engine: Literal["llama", "sim"]) -> None:
+def command(
+    context: click.Context,
+    workers: int,
+    slots: int,
+    engine: "EngineName",
+    model: str,
+    vllm_python: Path | None,
+    vllm_flags: tuple[str, ...],
+) -> None:
     """See a whole fleet at work on this machine, in less than a minute.
 
     Starts a Valkey server, a scheduler and two workers with a small real model, runs a batch of 24 prompts with
@@ -39,8 +51,11 @@ def command(context: click.Context, workers: int, slots: int, engine: Literal["l
     on, and it overtakes the rows that wait. Then shows what happened and stops everything.
 
     \b
-    Example:
+    Examples:
       tokenfleet demo
+      tokenfleet demo --engine vllm --model smollm2-135m -- --model HuggingFaceTB/SmolLM2-135M-Instruct
+
+    With vllm each worker has a GPU of its own, or a core where there is none; the flags after -- are vLLM's.
 
     With --json, the last line of stdout is one object: rows_in, rows_out, rows_failed, tokens_out, tokens_per_s,
     ttft_ms and queue_ms by priority, jobs_by_worker, answer, overtook. All else goes to stderr.
@@ -56,7 +71,15 @@ def command(context: click.Context, workers: int, slots: int, engine: Literal["l
     from tokenfleet.up.commands import FleetOptions
 
     load_settings()
-    options = FleetOptions(workers=workers, engine=engine, slots=slots, log_level="warning")
+    options = FleetOptions(
+        workers=workers,
+        engine=engine,
+        model=model,
+        slots=slots,
+        vllm_python=vllm_python,
+        vllm_flags=vllm_flags,
+        log_level="warning",
+    )
     console = Console(stderr=wants_json(), highlight=False)
     report = asyncio.run(_watched(options, view_for(console), EXPECTED.get(engine, "")))
     console.print(as_tables(report))

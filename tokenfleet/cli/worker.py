@@ -8,6 +8,7 @@ import click
 
 from protocol.errors import SetupError
 from tokenfleet.cli.options import load_settings, shared_options
+from tokenfleet.cli.vllm_options import vllm_options
 
 if TYPE_CHECKING:
     from worker.options import WorkerOptions
@@ -33,18 +34,13 @@ class Options(TypedDict):
     threads: int
     sim_profile: str
     sim_speed: float
-    arguments: tuple[str, ...]
+    vllm_flags: tuple[str, ...]
 
 
 @click.command("worker")
 @click.option("--model", "models", multiple=True, required=True, help="A name that jobs ask for and the engine knows.")
 @click.option("--engine", type=click.Choice(["vllm", "openai", "llama", "sim"]), default="openai", show_default=True)
 @click.option("--attach", default="", help="openai, vllm: where a running server listens, as http://127.0.0.1:8000.")
-@click.option(
-    "--vllm-python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="vllm: the Python that has it, where it is not this one.",
-)
 @click.option("--standby", is_flag=True, help="Load the model and take no jobs until `workers promote`.")
 @click.option("--pool", default="", help="The pool to join.  [default: named after the model]")
 @click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which of the pool's shards.")
@@ -58,7 +54,7 @@ class Options(TypedDict):
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="llama: how many compute.")
 @click.option("--sim-profile", default="h100-8b", show_default=True, help="sim: whose step times; instant has none.")
 @click.option("--sim-speed", type=click.FloatRange(0, min_open=True), default=1.0, help="sim: how much faster.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@vllm_options
 @shared_options
 @click.pass_context
 def command(context: click.Context, **options: Unpack[Options]) -> None:
@@ -100,8 +96,8 @@ def _worker(options: Options) -> "WorkerOptions":
     Raises:
         SetupError: the engine lacks a package or an option.
     """
-    if options["arguments"] and options["engine"] != "vllm":
-        raise SetupError("only --engine vllm passes flags on", f"Unexpected: {' '.join(options['arguments'])}")
+    if options["vllm_flags"] and options["engine"] != "vllm":
+        raise SetupError("only --engine vllm passes flags on", f"Unexpected: {' '.join(options['vllm_flags'])}")
     from worker.engine.options import EngineOptions
     from worker.engine.registry import create_engine
     from worker.options import WorkerOptions
@@ -116,7 +112,7 @@ def _worker(options: Options) -> "WorkerOptions":
             api_key=os.environ.get(KEY_VARIABLE, ""),
             model_path=options["model_path"],
             threads=options["threads"],
-            arguments=options["arguments"],
+            arguments=options["vllm_flags"],
             python=options["vllm_python"],
             profile=options["sim_profile"],
             speed=options["sim_speed"],

@@ -18,8 +18,8 @@ from tokenfleet.demo.show import View
 from tokenfleet.up.commands import FleetOptions
 from tokenfleet.up.fleet import EmbeddedFleet
 
-READY_S = 120.0
-"""The first start unpacks the model."""
+READY_S = {"llama": 120.0, "sim": 120.0, "vllm": 1800.0}
+"""By engine: the first start unpacks the model; vLLM may have to fetch it."""
 CHAT_AFTER = 0.2
 """The chat comes once this share of the batch is done."""
 LOOK_S = 0.25
@@ -46,9 +46,10 @@ async def run_demo(options: FleetOptions, view: View, log: Log, expected: str) -
         WaitTimeout: the fleet did not come up; `log` has its last lines.
     """
     size = f"{options.workers} workers" if options.workers > 1 else "1 worker"
-    view.note(f"starting Valkey, a scheduler and {size} with {options.model}; the first time unpacks the model")
+    first = "the first time unpacks the model" if options.engine == "llama" else "the model is loaded"
+    view.note(f"starting Valkey, a scheduler and {size} with {options.model}; {first}")
     async with EmbeddedFleet(options, on_line=log.add, on_death=log.add) as embedded:
-        await embedded.ready(READY_S)
+        await embedded.ready(READY_S[options.engine])
         view.note(f"the fleet is up at {embedded.redis_url}")
         async with Fleet(embedded.redis_url) as fleet:
             report = await _Show(fleet, embedded, view).play(expected)

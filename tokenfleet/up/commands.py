@@ -12,6 +12,7 @@ from tokenfleet.up.child import Command
 from tokenfleet.up.data import DataDir
 from tokenfleet.up.ports import LOOPBACK
 
+EngineName = Literal["llama", "sim", "vllm"]
 SMALL_MODEL = "smollm2-135m"
 PARENT_PIPE = "TOKENFLEET_PARENT_PIPE"
 """Tells our own roles that their stdin closes when their parent dies."""
@@ -25,8 +26,12 @@ class FleetOptions:
     data: Path | None = None
     """Kept there; None: a temporary directory, removed at a clean end."""
     workers: int = 2
-    engine: Literal["llama", "sim"] = "llama"
+    engine: EngineName = "llama"
     model: str = SMALL_MODEL
+    vllm_python: Path | None = None
+    """vllm: the interpreter that has it; None: this one."""
+    vllm_flags: tuple[str, ...] = ()
+    """vllm: what `vllm serve` is started with."""
     slots: int = 4
     """Requests at once on each worker."""
     port: int = 0
@@ -72,12 +77,29 @@ def worker_command(url: str, options: FleetOptions, number: int) -> Command:
     name = f"worker-{number}"
     arguments = ["worker", "--model", options.model, "--engine", options.engine, "--label", name]
     arguments += ["--slots", str(options.slots)]
-    if options.engine == "llama":
-        arguments += ["--threads", "1"]
+    env = _role_env(url, options)
+    match options.engine:
+        case "llama":
+            arguments += ["--threads", "1"]
+        case "sim":
+            arguments += ["--sim-speed", str(options.sim_speed)]
+        case "vllm":
+            arguments += ["--vllm-python", str(options.vllm_python)] if options.vllm_python else []
+            arguments += ["--", *options.vllm_flags]
+            env |= share_of(number)
+    return Command(name, _python("tokenfleet", *arguments), env=env, grace_s=options.drain_s + 5)
+
+
+def share_of(number: int) -> dict[str, str]:
+    """What keeps vLLM worker `number` off the others': a GPU of its own, else a core, unless the caller has decided."""
+    from worker.device import device_count
+
+    devices = device_count()
+    if devices:
+        own = {"CUDA_VISIBLE_DEVICES": str((number - 1) % devices)}
     else:
-        arguments += ["--sim-speed", str(options.sim_speed)]
-    grace_s = options.drain_s + 5
-    return Command(name, _python("tokenfleet", *arguments), env=_role_env(url, options), grace_s=grace_s)
+        own = {"VLLM_CPU_OMP_THREADS_BIND": str((number - 1) % (os.cpu_count() or 1))}
+    return {name: value for name, value in own.items() if name not in os.environ}
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:
