@@ -91,7 +91,7 @@ async def _running_jobs(redis: Redis) -> list[Outgoing]:
     await library.load(redis)
     handles = [Handle(SHARD, "bench", f"job{number}") for number in range(STREAMS)]
     await run(redis, functions.tick(SHARD, "leader", TickTimes(), LIMITS))
-    await run(redis, functions.beat(SHARD, Beat(WORKER, "w", "ready", STREAMS, HOUR_MS, LoadReport(), join=True)))
+    await run(redis, functions.beat(SHARD, Beat(WORKER, "w", "active", STREAMS, HOUR_MS, LoadReport(), join=True)))
     spec = JobSpec(model="tokens", endpoint="/v1/chat/completions", stream=True)
     for handle in handles:
         job = Submission(handle, Priority.HIGH, spec, b"{}", "digest", "nonce", HOUR_MS, HOUR_MS)

@@ -44,8 +44,8 @@ class _Prompt:
         return sum(len(text.encode()) for text in self.texts)
 
 
-def estimate(endpoint: Endpoint, body: JsonObject) -> Estimate:
-    """Estimate a checked body."""
+def estimate(endpoint: Endpoint, body: JsonObject, tenant: str) -> Estimate:
+    """Estimate a checked body; `tenant` is whose it is."""
     prompts = [_chat(body)] if endpoint == "/v1/chat/completions" else _plain(body.get("prompt") or body["input"])
     sizes = [prompt.text_bytes for prompt in prompts]
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -56,16 +56,20 @@ def estimate(endpoint: Endpoint, body: JsonObject) -> Estimate:
         output_tokens=0 if endpoint == "/v1/embeddings" else (limit or DEFAULT_OUTPUT_TOKENS) * (body.get("n") or 1),
         # Several prompts in one body don't share a context.
         least_tokens=max(sparse) + (limit or 0),
-        prefix=prefix_hashes(body["model"], prompts[0].texts),
+        prefix=prefix_hashes(tenant, body["model"], prompts[0].texts),
     )
 
 
-def prefix_hashes(model: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Chained hashes of the leading whole blocks of 1,024 characters, at most 8: equal hashes, shared prefix."""
+def prefix_hashes(tenant: str, model: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Chained hashes of the leading whole blocks of 1,024 characters, at most 8: equal hashes, shared prefix.
+
+    Engines part their prefix caches by tenant, so equal prompts of two tenants share nothing.
+    """
     if sum(map(len, texts)) < BLOCK_CHARS:
         return ()
     head = "".join(texts)[: BLOCKS * BLOCK_CHARS]
-    hashes, last = [], model
+    # No name of a tenant holds a slash.
+    hashes, last = [], f"{tenant}/{model}/"
     for end in range(BLOCK_CHARS, len(head) + 1, BLOCK_CHARS):
         block = last + head[end - BLOCK_CHARS : end]
         last = hashlib.blake2b(block.encode(), digest_size=8).hexdigest()

@@ -34,9 +34,9 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
     body = requests.body_of(request)
     endpoint = requests.endpoint_of(request, body)
     checked = bodies.check(endpoint, body, defaults.max_body_bytes)
-    guess = estimate.estimate(endpoint, body)
-    _check_context(guess.least_tokens, record.context_tokens)
     tenant = check_name("tenant", request.tenant or defaults.tenant)
+    guess = estimate.estimate(endpoint, body, tenant)
+    _check_context(guess.least_tokens, record.context_tokens)
     own_id = check_own_id(request.id or own_id)
     deadline_s, delay_s = _times(request, defaults)
     return Submission(
@@ -50,6 +50,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
             output_tokens=guess.output_tokens,
             prefix=guess.prefix,
             time_limit_s=_time_limit_s(request),
+            unfollowed_s=_unfollowed_s(request, body),
         ),
         body=checked.encoded,
         digest=checked.digest,
@@ -82,6 +83,14 @@ def _time_limit_s(request: JobRequest) -> float | None:
     if request.time_limit is None:
         return None
     return requests.seconds("time_limit", request.time_limit, least=0.001)
+
+
+def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:
+    if request.cancel_unfollowed is None:
+        return None
+    if not _streams(request, body):
+        raise InvalidRequest("cancel_unfollowed: only a job that streams can be followed", "Use stream=True.")
+    return requests.seconds("cancel_unfollowed", request.cancel_unfollowed)
 
 
 def _streams(request: JobRequest, body: JsonObject) -> bool:

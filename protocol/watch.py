@@ -92,7 +92,7 @@ def _models(text: bytes | None) -> frozenset[str]:
         names = loads(text or b"[]")
     except InvalidRequest:
         return frozenset()
-    return frozenset(names) if isinstance(names, list) else frozenset()
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
 def _report(text: bytes | None) -> LoadReport | None:

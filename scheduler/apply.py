@@ -55,7 +55,8 @@ class Applier:
         # Apart from the others, so that whatever is wrong with them stops no good job.
         answers = await self._send([*_chunks(moves), *_chunks(broken)])
         planned = zip(jobs, moves, answers, strict=False)
-        left = [job.member for job, move, answer in planned if self._took(job, move, answer)]
+        prompts = {item.ref: item.prompt_tokens for item in decision.assignments}
+        left = [job.member for job, move, answer in planned if self._took(job, move, answer, prompts.get(job.ref, 0))]
         self._tell_broken(broken, answers[len(moves) :])
         errors = (answer for answer in answers if isinstance(answer, FleetError))
         return Applied(None not in answers, tuple(left), next(errors, None))
@@ -68,10 +69,10 @@ class Applier:
             answers += reply if isinstance(reply, list) else [reply] * len(chunk)
         return answers
 
-    def _took(self, job: JobView, move: Move, answer: Answer) -> bool:
+    def _took(self, job: JobView, move: Move, answer: Answer, prompt_tokens: int) -> bool:
         """Whether the job's entry left its lane."""
         if isinstance(answer, int):
-            self._ledger.assigned(move.worker, answer, job.spec)
+            self._ledger.assigned(move.worker, answer, prompt_tokens, job.tokens)
             self._log.debug("assigned", job=job.ref, worker=move.worker, attempt=answer)
             return True
         if isinstance(answer, str):

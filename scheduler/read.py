@@ -1,8 +1,9 @@
-"""Reads one shard in one round trip, or two when there are jobs or workers that were not seen before."""
+"""Reads one shard in one round trip, or two when there are jobs, workers or prefixes that were not seen before."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from redis.asyncio import Redis
@@ -16,6 +17,7 @@ from protocol.messages import WaitingJob
 from protocol.states import Priority
 from protocol.watch import WorkerNow
 from scheduler.policy.view import HEADS, JobView
+from scheduler.prefixes import Prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Snapshot:
         unreadable: entries of lanes behind which stands no job that can be read.
         leases: worker id → end of its lease in ms; 0 while it is being reclaimed.
         workers: what each leased worker's hash says; one that can't be read is left out.
+        prefixes: what the engines of these workers had in their caches about a second ago, where they tell.
     """
 
     now_ms: float
@@ -37,6 +40,7 @@ class Snapshot:
     unreadable: tuple[bytes, ...]
     leases: Mapping[str, int]
     workers: Mapping[str, WorkerNow]
+    prefixes: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,16 @@ class _Sight:
 
 
 class Reader:
-    """Keeps what it has parsed: a job's description by its entry in the lane, a worker's report by its time."""
+    """Keeps what it has parsed: a job's description by its entry in the lane, a worker's report by its time.
+
+    A worker's prefixes are kept by their version.
+    """
 
     def __init__(self, redis: Redis, shard: Shard) -> None:
         self._redis, self._shard = redis, shard
         self._jobs: dict[bytes, JobView | None] = {}
         self._workers: dict[str, WorkerNow] = {}
+        self._prefixes = Prefixes()
 
     async def read(self) -> Snapshot:
         """Clear the hint, then read.
@@ -76,6 +84,7 @@ class Reader:
             unreadable=tuple(member for member, job in self._jobs.items() if job is None),
             leases=sight.leases,
             workers=self._workers,
+            prefixes=self._prefixes.hashes(),
         )
 
     def forget(self, members: Sequence[str]) -> None:
@@ -87,6 +96,7 @@ class Reader:
         """Others may have moved anything."""
         self._jobs.clear()
         self._workers.clear()
+        self._prefixes = Prefixes()
 
     async def _look(self) -> _Sight:
         shard, known = self._shard, list(self._workers.items())
@@ -117,14 +127,18 @@ class Reader:
                     self._jobs[member] = None
         new_workers = [worker for worker in sight.leases if worker not in sight.workers]
         self._workers = {worker: now for worker, now in sight.workers.items() if worker in sight.leases}
-        if not new_jobs and not new_workers:
+        now_s = asyncio.get_running_loop().time()
+        prefixed = [(worker, self._workers[worker].prefixed) for worker in self._prefixes.due(self._workers, now_s)]
+        if not new_jobs and not new_workers and not prefixed:
             return
         calls: list[Call[Any]] = [reads.waiting_job(self._shard, ref) for _, ref, _ in new_jobs]
+        calls += (watch.prefixes(self._shard, worker) for worker, _ in prefixed)
         calls += (watch.worker_now(self._shard, worker) for worker in new_workers)
-        answers = await run_all(self._redis, calls)
-        for (member, ref, priority), answer in zip(new_jobs, answers, strict=False):
+        answers = iter(await run_all(self._redis, calls))
+        for (member, ref, priority), answer in zip(new_jobs, islice(answers, len(new_jobs)), strict=True):
             self._learn(member, ref, priority, answer)
-        self._workers |= _readable(new_workers, answers[len(new_jobs) :])
+        self._prefixes.learn(prefixed, tuple(islice(answers, len(prefixed))), now_s)
+        self._workers |= _readable(new_workers, tuple(answers))
 
     def _learn(self, member: bytes, ref: str, priority: Priority, answer: WaitingJob | FleetError | None) -> None:
         if answer is None or isinstance(answer, WrongType):

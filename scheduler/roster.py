@@ -9,6 +9,7 @@ from scheduler.policy.view import WorkerView
 from scheduler.read import Snapshot
 
 NO_REPORT = LoadReport()
+NO_PREFIXES: frozenset[str] = frozenset()
 
 
 class Roster:
@@ -42,7 +43,7 @@ class Roster:
         self._leases |= {worker: lease for worker, lease in snapshot.leases.items() if lease}
         self._known |= snapshot.workers
         return tuple(
-            self._view(worker, now, snapshot.now_ms)
+            self._view(worker, now, snapshot)
             for worker, now in snapshot.workers.items()
             if snapshot.leases[worker] > snapshot.now_ms
         )
@@ -93,15 +94,17 @@ class Roster:
         elif not silent:
             self._silent.discard(worker)
 
-    def _view(self, worker: str, now: WorkerNow, now_ms: float) -> WorkerView:
+    def _view(self, worker: str, now: WorkerNow, snapshot: Snapshot) -> WorkerView:
         return WorkerView(
             id=worker,
             label=now.label,
-            ready=now.state == "active",
+            active=now.state == "active",
             slots=now.slots,
             held=now.held,
             solo=now.solo,
             report=self._reports.get(worker, NO_REPORT),
-            report_age_ms=now_ms - now.report_ms,
+            report_age_ms=snapshot.now_ms - now.report_ms,
             unseen=self._ledger.unseen(worker),
+            models=now.models,
+            prefixes=snapshot.prefixes.get(worker, NO_PREFIXES),
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from protocol.states import Priority
 from scheduler.policy.decision import PARK_MS, Assignment, Decision, Park, ParkReason
-from scheduler.policy.filters import accepts, fits, may_take, must_run_alone, stays_open
+from scheduler.policy.filters import accepts, fits, may_take, must_run_alone, serves, stays_open
 from scheduler.policy.order import Order, Targets, slack_ms
 from scheduler.policy.policy import Policy, Worker
 from scheduler.policy.view import HEADS, Chance, FleetView, JobView, WorkerView
@@ -28,7 +28,7 @@ class _Round:
     def __init__(self, view: FleetView, now_ms: float, rng: Chance, policy: Policy, workers: list[Worker]) -> None:
         self._view, self._now_ms, self._rng, self._policy = view, now_ms, rng, policy
         self._open = workers
-        self._largest_kv = largest_kv(view.workers)
+        self._largest_kv: dict[str, int] = {}
         self._assignments: list[Assignment] = []
         self._park: list[Park] = []
         self._passed_over: dict[Priority, list[JobView]] = {}
@@ -52,10 +52,15 @@ class _Round:
         candidates = [worker for worker in self._open if may_take(worker, job)]
         if candidates:
             self._give(job, self._pick(job, candidates))
-        elif not fits(job, self._largest_kv):
+        elif not fits(job, self._largest_kv_for(job.spec.model)):
             self._park.append(Park(job.ref, job.priority, PARK_MS, ParkReason.TOO_LARGE))
         else:
             self._passed_over.setdefault(job.priority, []).append(job)
+
+    def _largest_kv_for(self, model: str) -> int:
+        if model not in self._largest_kv:
+            self._largest_kv[model] = largest_kv(self._view.workers, model)
+        return self._largest_kv[model]
 
     def _pick(self, job: JobView, candidates: list[Worker]) -> Worker:
         scores = [self._policy.score(job, worker, self._now_ms) for worker in candidates]
@@ -64,9 +69,9 @@ class _Round:
         return best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
 
     def _give(self, job: JobView, worker: Worker) -> None:
+        self._assignments.append(Assignment(job.ref, job.priority, worker.id, worker.uncached_tokens(job.spec)))
         worker.take(job)
         worker.alone = must_run_alone(job)
-        self._assignments.append(Assignment(job.ref, job.priority, worker.id))
         if not stays_open(worker) or self._policy.full(worker):
             self._open.remove(worker)
 
@@ -85,8 +90,9 @@ class _Round:
 
     def _emptiest(self, job: JobView) -> WorkerView | None:
         """Of the workers that may run the job some day, full ones too; the same one each round while it drains."""
-        able = (worker for worker in self._view.workers if worker.ready and not worker.solo)
-        fitting = [worker for worker in able if fits(job, worker.report.kv_total_tokens)]
+        able = (worker for worker in self._view.workers if worker.active and not worker.solo)
+        serving = (worker for worker in able if serves(worker, job.spec.model))
+        fitting = [worker for worker in serving if fits(job, worker.report.kv_total_tokens)]
         return min(fitting, key=lambda worker: (worker.held, worker.id), default=None)
 
     def _keep_free(self, worker_id: str, job: JobView) -> None:
@@ -113,7 +119,10 @@ class _Round:
                 ]
 
 
-def largest_kv(workers: Sequence[WorkerView]) -> int:
-    """The largest KV cache of the workers that are ready; 0 when one does not tell."""
-    sizes = [worker.report.kv_total_tokens for worker in workers if worker.ready]
+def largest_kv(workers: Sequence[WorkerView], model: str) -> int:
+    """The largest KV cache of the active workers that serve the model; 0 when one does not tell, or none does.
+
+    A job whose model nobody serves now waits as one does whose workers are full: the next worker may bring it.
+    """
+    sizes = [worker.report.kv_total_tokens for worker in workers if worker.active and serves(worker, model)]
     return 0 if 0 in sizes else max(sizes, default=0)

@@ -15,18 +15,19 @@ class ParkReason(StrEnum):
     """Why a job is set aside for a while."""
 
     TOO_LARGE = "too_large"
-    """No worker that is ready has a KV cache so large."""
+    """No active worker that serves its model has a KV cache so large."""
     IN_THE_WAY = "in_the_way"
     """It hides the rest of its lane from workers that have room, and none of them can take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Job `ref` goes to `worker`."""
+    """Job `ref` goes to `worker`, which must compute `prompt_tokens` of its prompt: the rest is in its cache."""
 
     ref: str
     priority: Priority
     worker: str
+    prompt_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ STRIKES_ALONE = 2
 
 def accepts(worker: WorkerView) -> bool:
     """Whether the worker takes jobs and has a free slot, and its engine hardly queues."""
-    return worker.ready and worker.held < worker.slots and not worker.solo and is_shallow(worker)
+    return worker.active and worker.held < worker.slots and not worker.solo and is_shallow(worker)
 
 
 def is_shallow(worker: WorkerView) -> bool:
@@ -26,6 +26,11 @@ def is_shallow(worker: WorkerView) -> bool:
     return min(report.waiting, worker.held - report.running) <= report.capacity // 8
 
 
+def serves(worker: WorkerView | Worker, model: str) -> bool:
+    """Whether the worker has the model; an adapter may be loaded on a part of its pool only."""
+    return not worker.models or model in worker.models
+
+
 def fits(job: JobView, kv_total_tokens: int) -> bool:
     """Whether the prompt and output find room in an empty KV cache of that size; 0 means unknown."""
     return job.tokens <= kv_total_tokens or not kv_total_tokens
@@ -38,7 +43,7 @@ def must_run_alone(job: JobView) -> bool:
 
 def may_take(worker: Worker, job: JobView) -> bool:
     """Whether a worker with a free slot may take this job."""
-    if must_run_alone(job) and worker.held:
+    if not serves(worker, job.spec.model) or (must_run_alone(job) and worker.held):
         return False
     return fits(job, worker.report.kv_total_tokens)
 

@@ -17,10 +17,11 @@ class LeastWork:
         """`(pending + 2·own + STEPS·(held + KV / 400)) / capacity`, in tokens per request that runs at once.
 
         An engine's step takes `a + b·tokens + κ·KV`; over `b` that is a number of tokens. Before the job's first
-        token the engine computes the pending prompts and the job's own, less what it shares with a prompt that went
-        there in this round; then each step computes a token for each of the `held` jobs and attends to all KV. Its
-        own prompt counts twice, as it also stands before whoever comes next: so a group that shares a prefix stays
-        together until its queue outweighs what sharing saves. `capacity` makes unequal workers comparable.
+        token the engine computes the pending prompts and the job's own, less the leading blocks that its cache holds
+        or that went there in this round; then each step computes a token for each of the `held` jobs and attends to
+        all KV. Its own prompt counts twice, as it also stands before whoever comes next: so a group that shares a
+        prefix stays together until its queue outweighs what sharing saves, and then an idle worker without the
+        prefix takes over. `capacity` makes unequal workers comparable.
         """
         del now_ms
         prefill = worker.pending_tokens + 2 * worker.uncached_tokens(job.spec)

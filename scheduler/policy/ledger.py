@@ -3,15 +3,15 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from protocol.messages import JobSpec, LoadReport
+from protocol.messages import LoadReport
 from scheduler.policy.view import NOTHING_UNSEEN, Unseen
 
 
 @dataclass(slots=True)
 class _Account:
-    """One worker's attempts that no report contains yet, attempt → job, and the highest that one contains."""
+    """One worker's attempts that no report contains yet, attempt → tokens, and the highest that one contains."""
 
-    attempts: dict[int, JobSpec] = field(default_factory=dict)
+    attempts: dict[int, tuple[int, int]] = field(default_factory=dict)
     taken: int = 0
 
 
@@ -27,12 +27,12 @@ class Ledger:
         """How many jobs were assigned so far: `FleetView.turn`."""
         self._accounts: dict[str, _Account] = {}
 
-    def assigned(self, worker: str, attempt: int, spec: JobSpec) -> None:
-        """An attempt went to the worker's inbox."""
+    def assigned(self, worker: str, attempt: int, prompt_tokens: int, kv_tokens: int) -> None:
+        """An attempt went to the worker's inbox: what its engine must compute of the prompt, and what it will hold."""
         self.started += 1
         account = self._accounts.setdefault(worker, _Account())
         if attempt > account.taken:
-            account.attempts[attempt] = spec
+            account.attempts[attempt] = (prompt_tokens, kv_tokens)
 
     def reported(self, worker: str, report: LoadReport) -> None:
         """The worker published a report: it contains all attempts up to `report.taken`."""
@@ -60,9 +60,9 @@ class Ledger:
         account = self._accounts.get(worker)
         if not account or not account.attempts:
             return NOTHING_UNSEEN
-        specs = account.attempts.values()
+        tokens = account.attempts.values()
         return Unseen(
-            jobs=len(specs),
-            prompt_tokens=sum(spec.prompt_tokens for spec in specs),
-            kv_tokens=sum(spec.cost_tokens for spec in specs),
+            jobs=len(tokens),
+            prompt_tokens=sum(prompt for prompt, _ in tokens),
+            kv_tokens=sum(kv for _, kv in tokens),
         )

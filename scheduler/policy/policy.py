@@ -6,6 +6,9 @@ from typing import Protocol, Self
 from protocol.messages import JobSpec, LoadReport
 from scheduler.policy.view import JobView, WorkerView
 
+BLOCK_TOKENS = 256
+"""A block that prefix hashes count has 1,024 characters, which is so many tokens of English; of others more."""
+
 
 @dataclass(slots=True)
 class Worker:
@@ -15,6 +18,8 @@ class Worker:
         held: jobs that it holds.
         pending_tokens: prompt tokens that wait for their prefill.
         kv_tokens: KV held, and to be held by jobs that no report contains yet.
+        models: the names that it serves; empty for all.
+        cached: block hashes that its engine's cache held when it last said so.
         alone: it was given a job that must run alone.
         prefixes: block hashes of the prompts that this round gave it.
     """
@@ -25,6 +30,8 @@ class Worker:
     held: int
     pending_tokens: int
     kv_tokens: int
+    models: frozenset[str]
+    cached: frozenset[str]
     alone: bool = False
     prefixes: set[str] = field(default_factory=set)
 
@@ -39,6 +46,8 @@ class Worker:
             held=view.held,
             pending_tokens=report.pending_prefill_tokens + unseen.prompt_tokens,
             kv_tokens=report.kv_used_tokens + unseen.kv_tokens,
+            models=view.models,
+            cached=view.prefixes,
         )
 
     def take(self, job: JobView) -> None:
@@ -49,16 +58,17 @@ class Worker:
         self.prefixes.update(job.spec.prefix)
 
     def uncached_tokens(self, spec: JobSpec) -> int:
-        """Prompt tokens less the leading blocks that it shares with a prompt of this round.
+        """Prompt tokens less the leading blocks that its engine has cached or that a prompt of this round brings.
 
-        The rest behind the last full block counts as one block more, which is never shared.
+        In proportion: the rest behind the last full block counts as one block more, which is never shared. Only a
+        prompt's first blocks have hashes, so a block counts `BLOCK_TOKENS` at most.
         """
-        if not self.prefixes or not spec.prefix:
-            return spec.prompt_tokens
         shared = 0
-        while shared < len(spec.prefix) and spec.prefix[shared] in self.prefixes:
+        for block in spec.prefix:
+            if block not in self.cached and block not in self.prefixes:
+                break
             shared += 1
-        return spec.prompt_tokens - spec.prompt_tokens * shared // (len(spec.prefix) + 1)
+        return spec.prompt_tokens - min(spec.prompt_tokens * shared // (len(spec.prefix) + 1), BLOCK_TOKENS * shared)
 
 
 class Policy(Protocol):

@@ -59,6 +59,7 @@ class Unseen:
 
     jobs: int = 0
     prompt_tokens: int = 0
+    """What its engine must compute of the prompts: less what was in its cache."""
     kv_tokens: int = 0
     """Prompt and output: what the jobs will hold."""
 
@@ -71,23 +72,27 @@ class WorkerView:
     """A worker that is leased.
 
     Attributes:
-        ready: it takes jobs; not starting, unhealthy, draining or lost.
+        active: it takes jobs; not starting, standing by, unhealthy, draining or lost.
         slots: how many jobs it takes at most.
         held: how many it holds now by Redis's count, never stale.
         solo: it runs a job that must run alone.
         report: what it last published about itself, `report_age_ms` ago.
         unseen: what was assigned since.
+        models: the names that it serves; empty when it serves whatever its pool does.
+        prefixes: hashes of the prompt blocks that its engine had in its cache when it last said so.
     """
 
     id: str
     label: str
-    ready: bool
+    active: bool
     slots: int
     held: int
     solo: bool = False
     report: LoadReport = LoadReport()
     report_age_ms: float = 0
     unseen: Unseen = NOTHING_UNSEEN
+    models: frozenset[str] = frozenset()
+    prefixes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,10 +16,14 @@ import jsonschema
 import pytest
 import yaml
 
+from protocol.settings import Settings
 from tests.support.servers import Server, redis7_binary, valkey_binary
 from tests.support.waiting import eventually
+from tokenfleet.cli.durations import seconds_of
+from tokenfleet.cli.worker import command as worker_command
 
 ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
@@ -57,7 +62,38 @@ def test_each_service_has_a_healthcheck_and_a_pinned_image(name: str) -> None:
 
 
 def test_a_worker_has_time_to_drain() -> None:
-    assert all(SERVICES[name]["stop_grace_period"] == "40s" for name in OURS if name.startswith("worker"))
+    grace_s = [seconds_of(SERVICES[name]["stop_grace_period"]) for name in OURS if name.startswith("worker")]
+    assert min(grace_s) >= Settings().drain_s + 10
+
+
+def test_the_gpu_profile_keeps_to_the_conventions_of_vllms_image() -> None:
+    gpu = SERVICES["worker-gpu"]
+    assert [name for name in SERVICES if "profiles" in SERVICES[name]] == ["worker-gpu"]
+    assert (gpu["profiles"], gpu["ipc"], gpu["user"]) == (["gpu"], "host", "2000:0")
+    (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+    homes = dict(volume.rsplit(":", 1)[::-1] for volume in gpu["volumes"])
+    assert {"/home/vllm", "/home/vllm/.cache/huggingface"} == homes.keys()
+    assert f"FROM vllm/vllm-openai:v0.33.0 AS {gpu['build']['target']}\n" in DOCKERFILE
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name.startswith("worker")])
+def test_the_command_of_a_worker_is_one(name: str) -> None:
+    """Every flag is the worker's, up to `--`."""
+    word, *arguments = SERVICES[name]["command"]
+    assert word == "worker"
+    # It stands in the image; here another one may be.
+    arguments = [sys.executable if argument == "/usr/bin/python3" else argument for argument in arguments]
+    with worker_command.make_context("worker", arguments) as context:
+        assert context.params["models"]
+
+
+def test_the_images_say_what_is_in_them() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for name in OURS:
+        assert SERVICES[name]["image"].endswith(f":{version}")
+    assert DOCKERFILE.count('ENTRYPOINT ["tokenfleet"]') == 2
+    assert DOCKERFILE.count("--require-hashes") == 2
 
 
 @contextmanager

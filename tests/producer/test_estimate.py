@@ -18,11 +18,11 @@ def chat(*contents: Any, **changes: Any) -> dict[str, Any]:
 
 
 def test_texts_count_by_bytes_and_messages_by_number() -> None:
-    assert estimate("/v1/chat/completions", chat("x" * 396)).prompt_tokens == 4 + 100  # with the role's 4 bytes
-    assert estimate("/v1/chat/completions", chat("ж" * 198)).prompt_tokens == 4 + 100
+    assert estimate("/v1/chat/completions", chat("x" * 396), "t").prompt_tokens == 4 + 100  # with the role's 4 bytes
+    assert estimate("/v1/chat/completions", chat("ж" * 198), "t").prompt_tokens == 4 + 100
     parts = [{"type": "text", "text": "x" * 396}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 9_999}}]
-    assert estimate("/v1/chat/completions", chat(parts)).prompt_tokens == 4 + 512 + 100
-    with_tools = estimate("/v1/chat/completions", chat("x", tools=[{"name": "x" * 400}]))
+    assert estimate("/v1/chat/completions", chat(parts), "t").prompt_tokens == 4 + 512 + 100
+    with_tools = estimate("/v1/chat/completions", chat("x", tools=[{"name": "x" * 400}]), "t")
     assert with_tools.prompt_tokens > 100
 
 
@@ -30,25 +30,26 @@ def test_texts_count_by_bytes_and_messages_by_number() -> None:
     ("prompt", "tokens"), [("x" * 40, 10), (["x" * 40] * 3, 30), ([5] * 7, 7), ([[5] * 7] * 2, 14)]
 )
 def test_prompts_of_each_kind(prompt: Any, tokens: int) -> None:
-    assert estimate("/v1/completions", {"model": "m", "prompt": prompt}).prompt_tokens == tokens
+    assert estimate("/v1/completions", {"model": "m", "prompt": prompt}, "t").prompt_tokens == tokens
 
 
 def test_output_is_the_limit_for_each_answer_else_a_guess() -> None:
-    assert estimate("/v1/chat/completions", chat("x")).output_tokens == DEFAULT_OUTPUT_TOKENS
-    assert estimate("/v1/chat/completions", chat("x", max_tokens=7, n=3)).output_tokens == 21
-    assert estimate("/v1/chat/completions", chat("x", max_completion_tokens=9)).output_tokens == 9
-    assert estimate("/v1/embeddings", {"model": "m", "input": "x"}).output_tokens == 0
+    assert estimate("/v1/chat/completions", chat("x"), "t").output_tokens == DEFAULT_OUTPUT_TOKENS
+    assert estimate("/v1/chat/completions", chat("x", max_tokens=7, n=3), "t").output_tokens == 21
+    assert estimate("/v1/chat/completions", chat("x", max_completion_tokens=9), "t").output_tokens == 9
+    assert estimate("/v1/embeddings", {"model": "m", "input": "x"}, "t").output_tokens == 0
 
 
 def test_a_shared_beginning_has_shared_hashes() -> None:
     system, one, two = "s" * 3 * BLOCK_CHARS, "1" * 2 * BLOCK_CHARS, "2" * 2 * BLOCK_CHARS
-    first, second = prefix_hashes("m", [system, one]), prefix_hashes("m", [system, two])
+    first, second = prefix_hashes("t", "m", [system, one]), prefix_hashes("t", "m", [system, two])
     assert len(first) == len(second) == 5
     assert first[:3] == second[:3]
     assert not set(first[3:]) & set(second[3:])
-    assert not set(prefix_hashes("other", [system])) & set(first)
-    assert prefix_hashes("m", ["x" * (BLOCK_CHARS - 1)]) == ()
-    assert len(prefix_hashes("m", ["x" * 100 * BLOCK_CHARS])) == 8
+    assert not set(prefix_hashes("t", "other", [system])) & set(first)
+    assert not set(prefix_hashes("u", "m", [system])) & set(first)
+    assert prefix_hashes("t", "m", ["x" * (BLOCK_CHARS - 1)]) == ()
+    assert len(prefix_hashes("t", "m", ["x" * 100 * BLOCK_CHARS])) == 8
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,15 @@ def test_only_what_can_not_fit_the_context_is_refused(body: dict[str, Any], fits
         return
     with pytest.raises(InvalidRequest, match="the model takes 100"):
         prepare(request, ModelRecord(pool="p", context_tokens=100), DEFAULTS, "id", "nonce")
+
+
+@pytest.mark.parametrize(("request_tenant", "same"), [("", True), ("t", True), ("u", False)])
+def test_equal_prompts_of_two_tenants_share_nothing(request_tenant: str, same: bool) -> None:
+    body = chat("x" * 2 * BLOCK_CHARS)
+    mine = prepare(JobRequest(body=body), ModelRecord(pool="p"), DEFAULTS, "a", "n").spec.prefix
+    other = prepare(JobRequest(body=body, tenant=request_tenant), ModelRecord(pool="p"), DEFAULTS, "b", "n").spec.prefix
+    assert len(mine) == len(other) == 2
+    assert bool(set(mine) & set(other)) is same
 
 
 def test_jobs_spread_over_their_pools_shards_and_keep_theirs() -> None:

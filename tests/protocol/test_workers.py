@@ -1,5 +1,7 @@
 """What a worker tells with its beats, and what an operator tells a worker."""
 
+from typing import Any
+
 from protocol import functions, keys, reads, watch
 from protocol.functions import Beat
 from protocol.messages import LoadReport
@@ -7,8 +9,8 @@ from tests.support.builders import SHARD
 from tests.support.driver import Driver
 
 
-def beat(driver: Driver, **changes: object) -> None:
-    message = Beat("w1", "gpu-0", "active", 4, 10_000, LoadReport(), **changes)  # type: ignore[arg-type]
+def beat(driver: Driver, **changes: Any) -> None:
+    message = Beat("w1", "gpu-0", "active", 4, 10_000, LoadReport(), **changes)
     assert driver.run(functions.beat(SHARD, message)) is not None
 
 

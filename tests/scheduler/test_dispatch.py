@@ -3,12 +3,13 @@
 from redis.asyncio import Redis
 
 from protocol.call import run
-from protocol.functions import cancel
-from protocol.messages import JobSpec
+from protocol.functions import Beat, beat, cancel
+from protocol.messages import JobSpec, LoadReport
 from protocol.states import Priority, State
 from tests.scheduler.stage import Stage, a_loop
 from tests.support.store_clock import StoreClock
 
+REPORT = LoadReport(capacity=8)
 LARGE = JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=900, output_tokens=100)
 
 
@@ -103,3 +104,37 @@ async def test_a_cancelled_job_makes_room(redis: Redis, stage: Stage) -> None:
         second = await stage.submit("b")
         await run(redis, cancel(first))
         await stage.becomes(second, State.ASSIGNED)
+
+
+async def test_a_job_goes_to_the_worker_whose_cache_holds_its_prefix(redis: Redis, stage: Stage) -> None:
+    shared = JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=500, output_tokens=10, prefix=("prefix",))
+    await stage.join("cold", slots=8, capacity=8)
+    await run(redis, beat(stage.shard, Beat("cold", "cold", "active", 8, 10_000, REPORT, removed=["prefix"])))
+    await stage.join("warm", slots=8, capacity=8, pending_prefill_tokens=100)
+    async with a_loop(redis):
+        await stage.submit("first")
+        assert await stage.receives("cold") == ["first"]  # now both are known, and what they hold is read next
+        await stage.submit("a", spec=shared)
+        assert await stage.receives("warm") == ["a"]
+
+
+async def test_an_adapter_waits_for_a_worker_that_loaded_it(redis: Redis, stage: Stage) -> None:
+    adapter = JobSpec(model="adapter", endpoint="/v1/completions", prompt_tokens=10, output_tokens=10)
+    await run(redis, beat(stage.shard, Beat("base", "base", "active", 4, 10_000, REPORT, join=True, models=["m"])))
+    async with a_loop(redis):
+        waiting = await stage.submit("adapter", spec=adapter)
+        await stage.submit("plain")
+        assert await stage.receives("base") == ["plain"]
+        assert (await stage.job(waiting)).state is State.QUEUED
+        both = Beat("both", "both", "active", 4, 10_000, REPORT, join=True, models=["m", "adapter"])
+        await run(redis, beat(stage.shard, both))
+        assert await stage.receives("both") == ["adapter"]
+
+
+async def test_a_worker_that_stands_by_takes_nothing(redis: Redis, stage: Stage) -> None:
+    await stage.join("warm", state="warm")
+    async with a_loop(redis):
+        await stage.submit()
+        await stage.join("late")
+        assert await stage.receives("late") == ["a"]
+        assert await stage.inbox("warm") == []

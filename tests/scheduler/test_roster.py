@@ -13,11 +13,10 @@ from protocol.watch import WorkerNow
 from scheduler.policy.ledger import Ledger
 from scheduler.read import Snapshot
 from scheduler.roster import Roster
-from tests.support.builders import SPEC
 
 NOW_MS = 1_000_000
 LEASE_MS = 10_000
-IDLE = WorkerNow("gpu-0", "ready", 4, held=0, solo=False, report_ms=NOW_MS, report=LoadReport(taken=0))
+IDLE = WorkerNow("gpu-0", "active", 4, held=0, solo=False, report_ms=NOW_MS, report=LoadReport(taken=0))
 
 
 @pytest.fixture
@@ -36,7 +35,10 @@ class Watch:
     def see(self, now: WorkerNow | None, at_ms: float = NOW_MS, lease_ms: int | None = NOW_MS + LEASE_MS) -> Snapshot:
         leases = {} if lease_ms is None else {"w1": lease_ms}
         workers = {} if now is None else {"w1": now}
-        snapshot = Snapshot(at_ms, ((), (), ()), more=False, unreadable=(), leases=leases, workers=workers)
+        prefixes = {"w1": frozenset({"a"})}
+        snapshot = Snapshot(
+            at_ms, ((), (), ()), more=False, unreadable=(), leases=leases, workers=workers, prefixes=prefixes
+        )
         self.views = self.roster.update(snapshot)
         return snapshot
 
@@ -48,11 +50,25 @@ def events(lines: list[EventDict]) -> list[str]:
 def test_a_worker_joins_and_leaves(lines: list[EventDict]) -> None:
     watch = Watch()
     watch.see(IDLE)
-    assert [(view.id, view.label, view.ready, view.slots) for view in watch.views] == [("w1", "gpu-0", True, 4)]
+    assert [(view.id, view.label, view.active, view.slots) for view in watch.views] == [("w1", "gpu-0", True, 4)]
     watch.see(IDLE, lease_ms=0)  # it hands its jobs back
     assert watch.views == ()
     watch.see(None, lease_ms=None)
     assert events(lines) == ["worker_joined", "worker_left"]
+
+
+def test_models_and_prefixes_are_passed_on() -> None:
+    watch = Watch()
+    watch.see(replace(IDLE, models=frozenset({"m"})))
+    assert watch.views[0].models == {"m"}
+    assert watch.views[0].prefixes == {"a"}
+
+
+@pytest.mark.parametrize("state", ["starting", "loading", "warm", "asleep", "unhealthy", "draining", "leaving"])
+def test_only_an_active_worker_takes_jobs(state: str) -> None:
+    watch = Watch()
+    watch.see(replace(IDLE, state=state))
+    assert not watch.views[0].active
 
 
 def test_a_worker_that_lapsed_is_reclaimed(lines: list[EventDict]) -> None:
@@ -90,7 +106,7 @@ def test_silence_is_said_once_until_the_next_report(lines: list[EventDict]) -> N
 def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
     watch = Watch()
     watch.see(IDLE)
-    watch.ledger.assigned("w1", 7, SPEC)
+    watch.ledger.assigned("w1", 7, 10, 100)
     busy = replace(IDLE, held=1)
     watch.see(busy)
     assert watch.views[0].unseen.jobs == 1
@@ -102,7 +118,7 @@ def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
 def test_a_worker_that_holds_nothing_has_nothing_unseen() -> None:
     watch = Watch()
     watch.see(IDLE)
-    watch.ledger.assigned("w1", 7, SPEC)
+    watch.ledger.assigned("w1", 7, 10, 100)
     watch.see(IDLE)
     assert watch.views[0].unseen.jobs == 0
 

@@ -15,8 +15,10 @@ from tokenfleet.cli import main as cli
 from tokenfleet.cli.app import LazyGroup
 from tokenfleet.cli.exits import Exit, exit_of, explained
 
-COMMANDS = ("demo", "up", "scheduler", "worker", "submit", "follow", "cancel", "job", "status", "batch run")
-PRINTING = ("demo", "up", "submit", "follow", "cancel", "job", "status", "batch run")
+OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "sleep", "wake", "drain"))
+REVIVING = ("dead list", "dead show", "dead replay")
+PRINTING = ("demo", "up", "submit", "follow", "cancel", "job", "status", *OPERATING, *REVIVING, "batch run")
+COMMANDS = ("scheduler", "worker", *PRINTING)
 HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
 
@@ -76,6 +78,10 @@ def test_help_and_refusals_load_nothing_heavy(arguments: list[str]) -> None:
         (["status", "--redis-url", "nonsense"], "error: malformed Redis URL"),
         (["status", "--redis-url", "redis://[::1"], "error: malformed Redis URL"),
         (["status", "--log-level", "loud"], "'loud' is not one of"),
+        (["workers", "drain"], "Missing argument 'ID'"),
+        (["dead", "show", "nonsense"], "error: invalid handle"),
+        (["dead", "replay"], "error: give either handles or --all"),
+        (["dead", "replay", "--pool", "p"], "error: give either handles or --all"),
     ],
 )
 def test_bad_usage_is_code_2(arguments: list[str], message: str) -> None:

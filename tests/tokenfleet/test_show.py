@@ -19,7 +19,7 @@ def play(view: View) -> None:
     with view:
         view.note("the fleet is up")
         view.scene.rows_in, view.scene.rows_out, view.scene.queued = 24, 5, 11
-        view.scene.workers = [WorkerRecord(id="w", label="worker-1", state="ready", slots=4, held=3)]
+        view.scene.workers = [WorkerRecord(id="w", label="worker-1", state="active", slots=4, held=3)]
         view.refresh()
         view.scene.question = "Capital?"
         for piece in ("It is ", "Paris", "\x1b[2J"):

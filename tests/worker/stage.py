@@ -81,6 +81,7 @@ class PuppetEngine:
         self.held_prefixes: frozenset[str] = frozenset()
         self.insomnia = ""
         self.asleep = False
+        self.naps = 0
         self._dead: asyncio.Future[str] | None = None
 
     async def start(self) -> Capacity:
@@ -109,6 +110,7 @@ class PuppetEngine:
         if self.insomnia:
             raise SleepRefused(self.insomnia)
         self.asleep = True
+        self.naps += 1
 
     async def wake(self) -> None:
         self.asleep = False

@@ -17,7 +17,7 @@ async def test_a_job_that_nobody_follows_is_cancelled_and_its_slot_freed(redis_u
 
 async def test_a_follower_keeps_it_and_its_leaving_ends_it(valkey_url: str) -> None:
     async with staged(valkey_url) as stage:
-        follower = stage.driver.redis.pubsub()
+        follower = stage.driver.redis.pubsub()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
         spec = SPEC.model_copy(update={"unfollowed_s": 0.3})
         handle = stage.driver.submit(spec=spec).handle
         follower.subscribe(keys.tokens(handle))

@@ -1,6 +1,9 @@
 """States, standby and commands of a worker on a real server."""
 
-from protocol import reads
+from functools import partial
+from typing import cast
+
+from protocol import reads, watch
 from protocol.errors import SetupError
 from protocol.functions import Command, command
 from protocol.messages import WorkerRecord
@@ -53,14 +56,13 @@ async def test_sleep_and_wake(valkey_url: str) -> None:
     async with staged(valkey_url, standby=True) as stage:
         await tell(stage, "warm", "sleep")
         await stage.worker("asleep")
-        assert stage.engine.asleep
+        assert stage.engine.naps == 1
         assert (await tell(stage, "asleep", "sleep")).report.refusal == "its engine is not up"
         await tell(stage, "asleep", "wake")
-        assert not stage.engine.asleep
         assert (await tell(stage, "warm", "wake")).report.refusal == "it is not asleep"
         await tell(stage, "warm", "sleep")
         await tell(stage, "asleep", "promote")
-        assert not stage.engine.asleep
+        assert (stage.engine.naps, stage.engine.asleep) == (2, False)
         record = await stage.worker("active")
         assert set(record.report.state_s) == {"starting", "loading", "warm", "asleep", "active"}
 
@@ -71,10 +73,10 @@ async def test_an_active_worker_finishes_what_it_runs_before_it_sleeps(valkey_ur
         worker = await stage.worker()
         stage.driver.run(command(SHARD, worker.id, "sleep"))
         await stage.worker("warm")
-        assert not stage.engine.asleep
+        assert stage.engine.naps == 0
         flight.end()
         await stage.worker("asleep")
-        assert stage.engine.asleep
+        assert stage.engine.naps == 1
 
 
 async def test_an_engine_that_refuses_sleep_says_why_and_the_worker_goes_on(valkey_url: str) -> None:
@@ -98,19 +100,21 @@ async def test_prefixes_and_adapters_of_the_engine_are_told(valkey_url: str) -> 
 
 
 async def test_prefix_changes_reach_redis(valkey_url: str) -> None:
-    from protocol import watch
-
     async with staged(valkey_url) as stage:
         worker = await stage.worker()
         many = frozenset(f"h{n}" for n in range(1200))
         for held in (many, frozenset({"h1", "new"}), frozenset[str]()):
             stage.engine.held_prefixes = held
-            await eventually(lambda held=held: stage.driver.run(watch.prefixes(SHARD, worker.id)) == held)  # type: ignore[misc]
+            await eventually(partial(tells, stage, worker.id, held))
+
+
+def tells(stage: Stage, worker: str, prefixes: frozenset[str]) -> bool:
+    return stage.driver.run(watch.prefixes(SHARD, worker)) == prefixes
 
 
 async def test_an_unknown_command_is_refused(valkey_url: str) -> None:
     async with staged(valkey_url) as stage:
-        record = await tell(stage, "active", "dance")  # type: ignore[arg-type]
+        record = await tell(stage, "active", cast("Command", "dance"))
         assert record.report.refusal == "this worker does not know the command"
 
 

@@ -90,6 +90,8 @@ A fleet:       tokenfleet up
         "cancel": Entry("tokenfleet.cli.cancel", "Cancel a job, wherever it is."),
         "job": Entry("tokenfleet.cli.job", "Show where a job is and how it got there."),
         "status": Entry("tokenfleet.cli.status", "Show lanes and workers."),
+        "workers": Entry("tokenfleet.cli.workers", "Show workers; promote, sleep, wake or drain one."),
+        "dead": Entry("tokenfleet.cli.dead", "List, show and replay jobs that were set aside."),
         "batch": Entry("tokenfleet.cli.batch", "Run a file of requests (OpenAI batch format)."),
     },
     epilog=EPILOG,

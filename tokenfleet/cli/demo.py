@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -20,6 +20,17 @@ EXPECTED = {"llama": "Paris", "vllm": "Paris"}
 """Engine → what its answer must hold."""
 
 
+class Options(TypedDict):
+    """The options of `demo`, as click hands them over."""
+
+    workers: int
+    slots: int
+    engine: "EngineName"
+    model: str
+    vllm_python: Path | None
+    vllm_flags: tuple[str, ...]
+
+
 @click.command("demo")
 @click.option("--workers", type=click.IntRange(1, 16), default=2, show_default=True)
 @click.option("--slots", type=click.IntRange(1), default=4, show_default=True, help="Requests at once on each worker.")
@@ -35,15 +46,7 @@ EXPECTED = {"llama": "Paris", "vllm": "Paris"}
 @logging_options
 @json_option
 @click.pass_context
-def command(
-    context: click.Context,
-    workers: int,
-    slots: int,
-    engine: "EngineName",
-    model: str,
-    vllm_python: Path | None,
-    vllm_flags: tuple[str, ...],
-) -> None:
+def command(context: click.Context, **options: Unpack[Options]) -> None:
     """See a whole fleet at work on this machine, in less than a minute.
 
     Starts a Valkey server, a scheduler and two workers with a small real model, runs a batch of 24 prompts with
@@ -71,17 +74,9 @@ def command(
     from tokenfleet.up.commands import FleetOptions
 
     load_settings()
-    options = FleetOptions(
-        workers=workers,
-        engine=engine,
-        model=model,
-        slots=slots,
-        vllm_python=vllm_python,
-        vllm_flags=vllm_flags,
-        log_level="warning",
-    )
+    fleet = FleetOptions(**options, log_level="warning")
     console = Console(stderr=wants_json(), highlight=False)
-    report = asyncio.run(_watched(options, view_for(console), EXPECTED.get(engine, "")))
+    report = asyncio.run(_watched(fleet, view_for(console), EXPECTED.get(fleet.engine, "")))
     console.print(as_tables(report))
     if wants_json():
         print_json(as_json(report))

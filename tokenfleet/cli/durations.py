@@ -1,6 +1,7 @@
-"""Durations as people write them: `90`, `90s`, `5m`, `6h`, `2d`, `1h30m`."""
+"""Durations as people write them: `90`, `90s`, `5m`, `6h`, `2d`, `1h30m`; and moments as they read them."""
 
 import re
+from datetime import datetime
 
 import click
 
@@ -43,3 +44,8 @@ def in_words(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def moment(time_ms: int) -> str:
+    """A time of Redis's clock as people here read it; empty for 0, which is never."""
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") if time_ms else ""

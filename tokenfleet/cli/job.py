@@ -1,13 +1,12 @@
 """`tokenfleet job`: a look at a job."""
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from protocol.handle import Handle
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.durations import in_words
+from tokenfleet.cli.durations import in_words, moment
 from tokenfleet.cli.options import job_handle, json_option, shared_options, wants_json
 from tokenfleet.cli.output import print_json
 from tokenfleet.terminal import harmless
@@ -73,17 +72,13 @@ def lines(info: "JobInfo") -> list[tuple[str, str]]:
         ("place", place),
         ("attempt", attempts),
         ("worker", record.worker),
-        ("submitted", _moment(record.submitted_ms)),
+        ("submitted", moment(record.submitted_ms)),
         ("started", _after(info.queue_ms)),
         ("first token", _after(info.ttft_ms)),
         ("ended", _after(info.total_ms)),
-        ("deadline", _moment(record.deadline_ms)),
+        ("deadline", moment(record.deadline_ms)),
     ]
     return [(name, value) for name, value in shown if value]
-
-
-def _moment(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") if time_ms else ""
 
 
 def _after(wait_ms: int | None) -> str:

@@ -19,10 +19,13 @@ def command() -> None:
 
     \b
     In the table of workers:
+      state   active takes jobs; the others are explained by `tokenfleet workers list --help`
       jobs    held of slots
       load    the score that the worker publishes: 0.4 memory + 0.3 running/capacity + 0.3 KV cache
       kv      share of the KV cache in use; - when the engine does not tell
       report  its age
+
+    A worker that serves some of its pool's models only, as with LoRA adapters, is named below the table.
 
     With --json, one object: `now_ms` and `shards`, each with `lanes`, `workers`, `due` and `dead`.
 

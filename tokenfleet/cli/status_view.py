@@ -5,16 +5,17 @@ from rich.table import Table
 from rich.text import Text
 
 from producer.status import FleetStatus, LaneStatus, ShardStatus
+from producer.workers import state_of
 from protocol.messages import WorkerRecord
 from protocol.wire import JsonObject
 from tokenfleet.cli.durations import in_words
+from tokenfleet.cli.workers_view import state_text
 from tokenfleet.terminal import harmless
 
 BAR_WIDTH = 12
 FILLED, EMPTY = "█", "░"
 FULL = 0.9
 """At this load score a worker counts as full."""
-_STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow"}
 
 
 def as_tables(status: FleetStatus) -> RenderableType:
@@ -44,14 +45,23 @@ def _workers(shard: ShardStatus, now_ms: int) -> RenderableType:
     table = _table("worker", "state", "jobs", "load", "running", "waiting", "kv", "report")
     for worker in shard.workers:
         table.add_row(*_worker(worker, now_ms))
-    return table
+    return Group(table, *_apart(shard))
+
+
+def _apart(shard: ShardStatus) -> list[Text]:
+    """The workers that do not serve all models of their shard: an adapter, say, is loaded on some only."""
+    return [
+        Text(f" {harmless(worker.label)} serves {harmless(', '.join(worker.models))} only", "dim")
+        for worker in shard.workers
+        if worker.models and set(worker.models) != set(shard.models)
+    ]
 
 
 def _worker(worker: WorkerRecord, now_ms: int) -> list[RenderableType]:
-    report, state = worker.report, _state(worker, now_ms)
+    report = worker.report
     return [
         harmless(worker.label),
-        Text(state, _STATE_STYLES.get(state, "red")),
+        state_text(worker, now_ms),
         f"{worker.held}/{worker.slots}",
         _bar(report.load_score, "red" if report.load_score >= FULL else "green"),
         f"{report.running}/{report.capacity}",
@@ -64,10 +74,6 @@ def _worker(worker: WorkerRecord, now_ms: int) -> list[RenderableType]:
 def _bar(share: float, colour: str) -> Text:
     filled = round(share * BAR_WIDTH)
     return Text.assemble((FILLED * filled, colour), (EMPTY * (BAR_WIDTH - filled), "dim"), f" {share:.2f}")
-
-
-def _state(worker: WorkerRecord, now_ms: int) -> str:
-    return worker.state if worker.lease_ms > now_ms else "lost"
 
 
 def _table(*headings: str) -> Table:
@@ -89,7 +95,7 @@ def _shard_json(shard: ShardStatus, now_ms: int) -> JsonObject:
         "lanes": {str(lane.priority): _lane_json(lane) for lane in shard.lanes},
         "due": shard.due,
         "dead": shard.dead,
-        "workers": [{**w.model_dump(mode="json"), "state": _state(w, now_ms)} for w in shard.workers],
+        "workers": [{**w.model_dump(mode="json"), "state": state_of(w, now_ms)} for w in shard.workers],
     }
 
 

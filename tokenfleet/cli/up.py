@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -10,10 +10,23 @@ from tokenfleet.cli.options import json_option, load_settings, logging_options, 
 from tokenfleet.cli.vllm_options import vllm_options
 
 if TYPE_CHECKING:
-    from tokenfleet.up.commands import EngineName
+    from tokenfleet.up.commands import EngineName, FleetOptions
 
 DEFAULT_PORT = 6379
 """Where the other commands look when they are told nothing."""
+
+
+class Options(TypedDict):
+    """The options of `up`, as click hands them over."""
+
+    data: Path | None
+    workers: int
+    engine: "EngineName"
+    model: str | None
+    slots: int
+    port: int | None
+    vllm_python: Path | None
+    vllm_flags: tuple[str, ...]
 
 
 @click.command("up")
@@ -36,16 +49,7 @@ DEFAULT_PORT = 6379
 @vllm_options
 @logging_options
 @json_option
-def command(  # noqa: PLR0913, PLR0917 - click hands over each option
-    data: Path | None,
-    workers: int,
-    engine: "EngineName",
-    model: str | None,
-    slots: int,
-    port: int | None,
-    vllm_python: Path | None,
-    vllm_flags: tuple[str, ...],
-) -> None:
+def command(**options: Unpack[Options]) -> None:
     """Run a whole fleet in this terminal.
 
     Starts a Valkey server (append-only file, loopback), a scheduler and two workers, each with SmolLM2-135M on a
@@ -64,26 +68,35 @@ def command(  # noqa: PLR0913, PLR0917 - click hands over each option
     \b
     Exit codes: 0 stopped, 2 not installed or the data directory is in use, 4 the fleet did not come up.
     """
-    from protocol.errors import InvalidRequest
-    from tokenfleet.up.commands import SMALL_MODEL, FleetOptions
     from tokenfleet.up.session import serve
 
     settings = load_settings()
-    if engine == "llama" and model not in (None, SMALL_MODEL):
+    fleet, as_json = _fleet(options, settings.log_level), wants_json()
+    asyncio.run(serve(fleet, as_json=as_json, json_logs=as_json or settings.log_format == "json"))
+
+
+def _fleet(options: Options, log_level: str) -> "FleetOptions":
+    """The fleet that the options describe.
+
+    Raises:
+        InvalidRequest: the embedded engine has another model.
+    """
+    from protocol.errors import InvalidRequest
+    from tokenfleet.up.commands import SMALL_MODEL, FleetOptions
+
+    if options["engine"] == "llama" and options["model"] not in (None, SMALL_MODEL):
         raise InvalidRequest(
             f"the embedded engine serves {SMALL_MODEL} only", "Use `tokenfleet worker` for other models."
         )
-    options = FleetOptions(
-        data=data,
-        workers=workers,
-        engine=engine,
-        model=model or SMALL_MODEL,
-        slots=slots,
-        port=port or 0,
+    return FleetOptions(
+        data=options["data"],
+        workers=options["workers"],
+        engine=options["engine"],
+        model=options["model"] or SMALL_MODEL,
+        slots=options["slots"],
+        port=options["port"] or 0,
         preferred_port=DEFAULT_PORT,
-        vllm_python=vllm_python,
-        vllm_flags=vllm_flags,
-        log_level=settings.log_level,
+        vllm_python=options["vllm_python"],
+        vllm_flags=options["vllm_flags"],
+        log_level=log_level,
     )
-    as_json = wants_json()
-    asyncio.run(serve(options, as_json=as_json, json_logs=as_json or settings.log_format == "json"))

@@ -1,6 +1,8 @@
 """Views for the policy tests: short to write, everything that a test does not name at rest."""
 
 import random
+from collections.abc import Collection
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -18,8 +20,8 @@ NOW_MS = 1_000_000_000.0
 HIGH, MEDIUM, LOW = Priority
 
 
-def spec(prompt: int = 100, output: int = 100, prefix: tuple[str, ...] = ()) -> JobSpec:
-    return JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=prompt, output_tokens=output, prefix=prefix)
+def spec(prompt: int = 100, output: int = 100, prefix: tuple[str, ...] = (), model: str = "m") -> JobSpec:
+    return JobSpec(model=model, endpoint="/v1/completions", prompt_tokens=prompt, output_tokens=output, prefix=prefix)
 
 
 def job(ref: str, priority: Priority = HIGH, waited: float = 0, of: JobSpec | None = None, **fields: int) -> JobView:
@@ -33,13 +35,22 @@ def lane(
 
 
 def worker(
-    name: str = "w", held: int = 0, slots: int = 8, *, ready: bool = True, solo: bool = False, **report: float
+    name: str = "w",
+    held: int = 0,
+    slots: int = 8,
+    *,
+    active: bool = True,
+    solo: bool = False,
+    models: Collection[str] = (),
+    prefixes: Collection[str] = (),
+    **report: float,
 ) -> WorkerView:
     unseen = Unseen(
         int(report.pop("unseen_jobs", 0)), int(report.pop("unseen_prompt", 0)), int(report.pop("unseen_kv", 0))
     )
     loaded = LoadReport.model_validate({"capacity": slots, "running": held} | report)
-    return WorkerView(name, name, ready, slots, held, solo, loaded, unseen=unseen)
+    view = WorkerView(name, name, active, slots, held, solo, loaded, unseen=unseen)
+    return replace(view, models=frozenset(models), prefixes=frozenset(prefixes))
 
 
 def weighed(view: WorkerView) -> Worker:
@@ -72,6 +83,7 @@ def _jobs(draw: st.DrawFn, priority: Priority) -> tuple[JobView, ...]:
             draw(st.integers(0, 3_000)),
             draw(st.integers(1, 500)),
             draw(st.sampled_from([(), ("a",), ("a", "b"), ("c",)])),
+            draw(st.sampled_from(["m", "m", "m", "adapter"])),
         )
         waited = draw(st.sampled_from([0, 5, 30, 150, 199, 200, 400, 70_000, 700_000]))
         left = draw(st.sampled_from([None, 100, 3_000, 10_000, 86_400_000]))
@@ -99,8 +111,10 @@ def _workers(draw: st.DrawFn) -> tuple[WorkerView, ...]:
                 f"w{n}",
                 held,
                 slots,
-                ready=draw(st.booleans()) or draw(st.booleans()),
+                active=draw(st.booleans()) or draw(st.booleans()),
                 solo=held > 0 and draw(st.integers(0, 5)) == 0,
+                models=draw(st.sampled_from([(), ("m",), ("m", "adapter"), ("other",)])),
+                prefixes=draw(st.sampled_from([(), ("a",), ("a", "b"), ("b", "c")])),
                 memory=draw(st.floats(0, 1)),
                 waiting=draw(st.integers(0, 3)),
                 pending_prefill_tokens=draw(st.integers(0, 5_000)),

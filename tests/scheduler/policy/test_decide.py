@@ -25,7 +25,7 @@ def test_jobs_bind_only_while_there_is_room() -> None:
     assert not decision.park
 
 
-@pytest.mark.parametrize("workers", [(), (worker(held=8),), (worker(ready=False, kv_total_tokens=1),)])
+@pytest.mark.parametrize("workers", [(), (worker(held=8),), (worker(active=False, kv_total_tokens=1),)])
 def test_nobody_has_room(workers: tuple[WorkerView, ...]) -> None:
     decision = choose((lane(HIGH, 5, of=LONG), lane(LOW, 5)), workers)
     assert decision == Decision()
@@ -69,6 +69,24 @@ def test_a_window_that_only_a_full_worker_could_take_does_not_hide_the_rest() ->
     assert {park.reason for park in decision.park} == {ParkReason.IN_THE_WAY}
     assert not choose((stuck(HEADS - 1),), workers).park  # nothing is hidden
     assert not choose((stuck(HEADS),), workers[1:]).park  # nothing could go
+
+
+def test_jobs_whose_model_nobody_serves_wait_and_hide_nobody() -> None:
+    unserved = lane(LOW, HEADS, waited=10_000, of=spec(model="adapter"))
+    loading = worker("loading", active=False, models=("m", "adapter"))
+    base = worker("base", models=("m",), kv_total_tokens=100)
+    few = choose((unserved[:9],), (base, loading))
+    assert not few.assignments
+    assert not few.park
+    many = choose((unserved,), (base, loading))
+    assert [park.ref for park in many.park] == [f"low:{n}" for n in range(HEADS // 2, HEADS)]
+    assert {park.reason for park in many.park} == {ParkReason.IN_THE_WAY}
+
+
+def test_a_job_is_too_large_by_the_workers_of_its_model() -> None:
+    lanes = ((job("t:1", of=spec(5_000, 100, model="adapter")),),)
+    workers = worker("large", kv_total_tokens=9_000, models=("m",)), worker(kv_total_tokens=5_000, models=("adapter",))
+    assert [park.reason for park in choose(lanes, workers).park] == [ParkReason.TOO_LARGE]
 
 
 def test_a_window_that_nobody_can_take_is_parked() -> None:

@@ -14,7 +14,7 @@ from tests.scheduler.policy.build import HIGH, choose, job, lane, refs, spec, wo
         (worker(held=7), True),
         (worker(held=8), False),
         (worker(slots=0), False),
-        (worker(ready=False), False),
+        (worker(active=False), False),
         (worker(held=1, solo=True), False),
     ],
 )
@@ -40,6 +40,21 @@ def test_prompt_and_output_must_fit_the_cache(total: int, expected: bool) -> Non
     assert fits(job("t:1", of=spec(100, 100)), total) is expected
 
 
+def test_an_adapter_goes_only_where_it_is_loaded() -> None:
+    base, both = worker("base", models=("m",)), worker("both", 7, models=("m", "adapter"))
+    jobs = (job("t:1", of=spec(model="adapter")), job("t:2", of=spec(model="adapter")), job("t:3"))
+    decision = choose((jobs,), (base, both))
+    assert {(a.ref, a.worker) for a in decision.assignments} == {("t:1", "both"), ("t:3", "base")}
+    assert refs(choose(((job("t:1", of=spec(model="adapter")),),), (worker(),))) == ["t:1"]  # one that does not tell
+
+
+def test_a_struck_job_drains_only_a_worker_that_serves_its_model() -> None:
+    struck = job("t:struck", waited=1_000, strikes=2, of=spec(model="adapter"))
+    workers = worker("base", 1, models=("m",)), worker("both", 5, models=("m", "adapter"))
+    decision = choose(((struck, *lane(HIGH, 20)),), workers)
+    assert {a.worker for a in decision.assignments} == {"base"}
+
+
 def test_a_struck_job_goes_to_an_empty_worker_which_takes_nobody_else() -> None:
     jobs = (job("t:struck", strikes=2), *lane(HIGH, 9))
     decision = choose((jobs,), (worker("busy", 1), worker("empty", pending_prefill_tokens=99_999)))
@@ -55,7 +70,7 @@ def test_a_struck_job_waits_when_no_worker_is_empty() -> None:
 
 def test_an_overdue_struck_job_drains_the_emptiest_worker() -> None:
     struck, others = job("t:struck", waited=1_000, strikes=2), lane(HIGH, 20)
-    busy = choose(((struck, *others),), (worker("a", 3), worker("b", 2), worker("gone", 0, ready=False)))
+    busy = choose(((struck, *others),), (worker("a", 3), worker("b", 2), worker("gone", 0, active=False)))
     assert {a.worker for a in busy.assignments} == {"a"}
     emptied = choose(((struck, *others),), (worker("a", 3), worker("b", 0)))
     assert [a.ref for a in emptied.assignments if a.worker == "b"] == ["t:struck"]

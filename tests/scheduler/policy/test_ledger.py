@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from protocol.messages import LoadReport
 from scheduler.policy.ledger import Ledger
 from scheduler.policy.view import Unseen
-from tests.scheduler.policy.build import spec
 
 WORKERS = ("a", "b", "c")
 steps = st.lists(
@@ -24,7 +23,7 @@ def play(ledger: Ledger, actions: list[tuple[str, str, int]]) -> dict[str, set[i
     for attempt, (action, name, number) in enumerate(actions, start=1):
         match action:
             case "assign":
-                ledger.assigned(name, attempt, spec(attempt, 1))
+                ledger.assigned(name, attempt, attempt, attempt + 1)
                 open_attempts[name] |= {attempt} if attempt > taken[name] else set()
             case "report":
                 ledger.reported(name, LoadReport(taken=number))
@@ -64,8 +63,8 @@ def test_after_reports_of_all_everything_is_zero(actions: list[tuple[str, str, i
 def test_a_report_that_overtakes_the_assignment_counts() -> None:
     ledger = Ledger()
     ledger.reported("a", LoadReport(taken=7))
-    ledger.assigned("a", 7, spec())
-    ledger.assigned("a", 8, spec(30, 20))
+    ledger.assigned("a", 7, 100, 200)
+    ledger.assigned("a", 8, 30, 50)
     assert ledger.unseen("a") == Unseen(1, 30, 50)
     ledger.reported("a", LoadReport(taken=3))  # an older one, late
     assert ledger.unseen("a") == Unseen(1, 30, 50)

@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.policy.decision import Decision, ParkReason
+from scheduler.policy.policy import Worker
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.view import FleetView
-from tests.scheduler.policy.build import NOW_MS, choose, views
+from tests.scheduler.policy import build
+from tests.scheduler.policy.build import NOW_MS, choose, spec, views, worker
 
 policies = st.sampled_from(sorted(POLICIES))
 
@@ -27,7 +29,8 @@ def test_only_workers_that_may_take_a_job_get_it(view: FleetView, policy: str) -
     for assignment in decided(view, policy).assignments:
         job, worker = jobs.pop(assignment.ref), workers[assignment.worker]  # pop: no job twice
         held = worker.held + given_to[worker.id]
-        assert worker.ready
+        assert worker.active
+        assert not worker.models or job.spec.model in worker.models
         assert not worker.solo
         assert worker.id not in alone
         assert held < worker.slots
@@ -55,21 +58,22 @@ def test_only_offline_lanes_are_held_and_shortly_and_never_beside_an_idle_worker
         assert not lane[0].priority.online
         assert NOW_MS < until <= min(job.submitted_ms for job in lane) + 200
         assert not {a.ref for a in decision.assignments} & {job.ref for job in lane if job.strikes < 2}
-        idle = [w for w in view.workers if w.ready and w.held == 0]
+        idle = [w for w in view.workers if w.active and w.held == 0]
         assert not idle or any(job.strikes >= 2 for other in view.lanes for job in other)
     assert (decision.wake_at_ms is None) == (not decision.held)
 
 
 @given(views(), policies)
 @settings(deadline=None)
-def test_only_jobs_that_no_ready_worker_can_ever_take_are_parked(view: FleetView, policy: str) -> None:
+def test_only_jobs_that_no_active_worker_can_ever_take_are_parked(view: FleetView, policy: str) -> None:
     jobs = {job.ref: job for lane in view.lanes for job in lane}
     decision = decided(view, policy)
-    ready = [worker for worker in view.workers if worker.ready]
     for park in decision.park:
         assert park.reason is ParkReason.TOO_LARGE
-        assert ready
-        assert all(0 < worker.report.kv_total_tokens < jobs[park.ref].tokens for worker in ready)
+        job = jobs[park.ref]
+        serving = [w for w in view.workers if w.active and (not w.models or job.spec.model in w.models)]
+        assert serving
+        assert all(0 < worker.report.kv_total_tokens < job.tokens for worker in serving)
     assert not {park.ref for park in decision.park} & {a.ref for a in decision.assignments}
 
 
@@ -83,5 +87,27 @@ def test_no_room_is_left_beside_a_job_that_could_use_it(view: FleetView) -> None
     for job in (job for lane in view.lanes if lane[0].priority not in decision.held for job in lane):
         if job.ref not in moved and not struck:
             for worker in view.workers:
-                idle = worker.ready and not worker.solo and worker.held + taken[worker.id] == 0
-                assert not idle or 0 < worker.report.kv_total_tokens < job.tokens
+                idle = worker.active and not worker.solo and worker.held + taken[worker.id] == 0
+                serves = not worker.models or job.spec.model in worker.models
+                assert not idle or not serves or 0 < worker.report.kv_total_tokens < job.tokens
+
+
+@given(
+    prompt=st.integers(0, 20_000),
+    blocks=st.integers(1, 8),
+    held_blocks=st.integers(0, 8),
+    warm_load=st.integers(0, 60_000),
+    cold_load=st.integers(0, 60_000),
+)
+def test_a_prefix_match_draws_a_job_to_its_holder_but_not_beyond_what_it_saves(
+    prompt: int, blocks: int, held_blocks: int, warm_load: int, cold_load: int
+) -> None:
+    names = tuple(f"{n}" for n in range(blocks))
+    warm = worker("warm", slots=1, prefixes=names[:held_blocks], pending_prefill_tokens=warm_load)
+    cold = worker("cold", slots=1, pending_prefill_tokens=cold_load)
+    (chosen,) = choose(((build.job("t:1", of=spec(prompt, 10, names)),),), (warm, cold)).assignments
+    saved = prompt - Worker.of(warm).uncached_tokens(spec(prompt, 10, names))
+    assert 0 <= saved <= min(prompt, 256 * min(blocks, held_blocks))
+    if warm_load - cold_load != 2 * saved:
+        assert chosen.worker == ("warm" if warm_load - cold_load < 2 * saved else "cold")
+        assert chosen.prompt_tokens == prompt - (saved if chosen.worker == "warm" else 0)

@@ -101,6 +101,31 @@ def test_a_shared_prefix_is_computed_once_a_round(prefix: tuple[str, ...], expec
     assert chosen.uncached_tokens(spec(prefix=prefix)) == expected
 
 
+@pytest.mark.parametrize(
+    ("cached", "given_before", "expected"),
+    [
+        ({"a", "b"}, (), 34),
+        ({"a", "c"}, (), 67),  # only what leads
+        ({"b"}, (), 100),
+        ({"a"}, ("b",), 34),  # either will do
+        (set(), ("a", "b"), 34),
+    ],
+)
+def test_what_a_workers_cache_holds_is_not_computed(
+    cached: set[str], given_before: tuple[str, ...], expected: int
+) -> None:
+    chosen = weighed(worker(prefixes=cached))
+    chosen.prefixes.update(given_before)
+    assert chosen.uncached_tokens(spec(100, prefix=("a", "b"))) == expected
+
+
+def test_a_block_saves_no_more_than_it_holds() -> None:
+    blocks = tuple("abcdefgh")
+    chosen = weighed(worker(prefixes=blocks))
+    assert chosen.uncached_tokens(spec(32_000, prefix=blocks)) == 32_000 - 8 * 256
+    assert chosen.uncached_tokens(spec(2_100, prefix=blocks)) == 2_100 - 2_100 * 8 // 9
+
+
 def test_jobs_that_share_a_prefix_go_to_one_worker() -> None:
     group = lane(HIGH, 4, of=spec(2_000, 10, ("a", "b", "c", "d", "e", "f", "g", "h", "i")))
     decision = choose((group,), (worker("a"), worker("b")))

@@ -1,17 +1,19 @@
 """Many rounds on a clock of their own: nobody waits for ever, and nobody who is urgent waits for the rest."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from protocol.messages import LoadReport
 from protocol.states import Priority
 from scheduler.policy.decide import decide
 from scheduler.policy.order import LATE_TURN, Targets
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.view import HEADS, FleetView, JobView, WorkerView
 from scheduler.policy.window import Window
-from tests.scheduler.policy.build import HIGH, LOW, MEDIUM, NOW_MS, job, worker
+from tests.scheduler.policy.build import HIGH, LOW, MEDIUM, NOW_MS, choose, job, lane, spec, worker
 
 ROUND_MS = 50.0
 """One job ends in each round on the one worker."""
@@ -75,6 +77,17 @@ def test_a_medium_flood_does_not_starve_low_jobs() -> None:
         fleet.submit(f"more:{n}", MEDIUM)  # twice what the worker can do
         fleet.round()
     assert fleet.waits["low"] <= 600_000 + 2 * LATE_TURN * ROUND_MS
+
+
+def test_an_empty_worker_without_the_prefix_takes_over_once_its_holder_is_behind() -> None:
+    shared = spec(1_000, 10, ("a", "b", "c"))
+    warm, cold = worker("warm", slots=64, prefixes=("a", "b", "c")), worker("cold", slots=64)
+    taken = Counter(a.worker for a in choose((lane(HIGH, 100, of=shared),), (warm, cold)).assignments)
+    assert taken["warm"] > taken["cold"] >= 40
+    first = [a.worker for a in choose((lane(HIGH, 8, of=shared),), (warm, cold)).assignments]
+    assert first[0] == "warm"
+    busy = replace(warm, held=50, report=LoadReport(capacity=64, running=50, kv_used_tokens=20_000))
+    assert choose((lane(HIGH, 1, of=shared),), (busy, cold)).assignments[0].worker == "cold"
 
 
 def test_a_struck_job_gets_its_empty_worker_on_a_busy_fleet() -> None:

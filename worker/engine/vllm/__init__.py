@@ -1,0 +1,1 @@
+"""vLLM: the server, as a child of the worker or one that runs already."""
