@@ -43,6 +43,8 @@ class JobSpec(Message):
     """Chained hashes of the prompt's leading blocks, coarse; equal hashes mean a shared prefix."""
     time_limit_s: float | None = None
     """How long one attempt may run on an engine."""
+    best_effort: bool = False
+    """Never refused for want of time: it waits as long as it must."""
     unfollowed_s: float | None = None
     """A streaming job is cancelled once nobody has followed its tokens for so long; None lets it run."""
 
@@ -64,6 +66,14 @@ class LoadReport(Message):
     capacity: Tokens = 1
     """How many requests the engine runs at once."""
     pending_prefill_tokens: Tokens = 0
+    prefilling: Tokens = 0
+    """Requests without a first token: those whose tokens are pending."""
+    step_tokens: Tokens = 0
+    """What the engine computes in one step at most; 0 when it does not tell."""
+    slow_share: Share = 0.0
+    """Of the requests that stream: those whose tokens take longer than the target."""
+    firsts: tuple[tuple[int, int], ...] = ()
+    """(attempt, ms from its start) of first tokens since the last report."""
     kv_used_tokens: Tokens = 0
     kv_total_tokens: Tokens = 0
     """0 when the engine does not tell."""

@@ -3,59 +3,112 @@
 from collections.abc import Sequence
 
 from protocol.states import Priority
-from scheduler.policy.decision import PARK_MS, Assignment, Decision, Park, ParkReason
+from scheduler.policy.decision import PARK_MS, Assignment, Decision, Park, ParkReason, Refusal
 from scheduler.policy.filters import accepts, fits, may_take, must_run_alone, serves, stays_open
 from scheduler.policy.order import Order, Targets, slack_ms
-from scheduler.policy.policy import Policy, Worker
-from scheduler.policy.view import HEADS, Chance, FleetView, JobView, WorkerView
+from scheduler.policy.policy import Fleet, Policy
+from scheduler.policy.view import HEADS, REFERENCE, Chance, FleetView, JobView, WorkerView
 from scheduler.policy.window import Reason, Window, close
+from scheduler.policy.worker import Worker
 
 NOTHING = Decision()
+MOST_HELD = 16
+"""So many jobs in a row that are held back end the round: those behind them are less urgent."""
 
 
 def decide(view: FleetView, now_ms: float, rng: Chance, policy: Policy, targets: Targets, window: Window) -> Decision:
     """Choose who starts where. Pure: same view, time and seed, same decision."""
-    workers = [Worker.of(worker) for worker in view.workers if accepts(worker)]
-    workers = [worker for worker in workers if not policy.full(worker)]
-    if not workers or not view.lanes:
+    if not view.lanes:
         return NOTHING
-    return _Round(view, now_ms, rng, policy, workers).run(targets, window)
+    able = [Worker.of(worker) for worker in view.workers if worker.active and not worker.solo]
+    accepting = {worker.id for worker in view.workers if accepts(worker)}
+    workers = [worker for worker in able if worker.id in accepting and not policy.full(worker)]
+    if not workers:
+        return NOTHING
+    return _Round(view, rng, policy, workers, Fleet(now_ms, able, targets, view.online_lately)).run(window)
 
 
 class _Round:
     """The working state of one call of `decide`."""
 
-    def __init__(self, view: FleetView, now_ms: float, rng: Chance, policy: Policy, workers: list[Worker]) -> None:
-        self._view, self._now_ms, self._rng, self._policy = view, now_ms, rng, policy
+    def __init__(self, view: FleetView, rng: Chance, policy: Policy, workers: list[Worker], fleet: Fleet) -> None:
+        self._view, self._rng, self._policy, self._fleet = view, rng, policy, fleet
+        self._now_ms, self._targets = fleet.now_ms, fleet.targets
         self._open = workers
         self._largest_kv: dict[str, int] = {}
         self._assignments: list[Assignment] = []
         self._park: list[Park] = []
+        self._refusals: list[Refusal] = []
         self._passed_over: dict[Priority, list[JobView]] = {}
+        self._held_back: list[JobView] = []
+        self._held_in_a_row = 0
 
-    def run(self, targets: Targets, window: Window) -> Decision:
-        lanes = tuple(lane for lane in self._view.lanes if lane)
-        reserved = self._reserve(lanes, targets)
+    def run(self, window: Window) -> Decision:
+        arranged = (self._policy.arrange(lane, self._fleet) for lane in self._view.lanes if lane)
+        lanes = tuple(tuple(lane) for lane in arranged)
+        reserved = self._reserve(self._view.lanes)
         verdicts = {lane[0].priority: close(lane, self._open, self._now_ms, window) for lane in lanes}
         held = {priority: verdict for priority, verdict in verdicts.items() if not isinstance(verdict, Reason)}
         going = tuple(lane for lane in lanes if lane[0].priority not in held)
-        order = Order(going, self._now_ms, targets)
+        order = Order(going, self._now_ms, self._targets)
         if reserved:
             order.leave_out(reserved)
-        while self._open and (job := order.next(self._view.turn + len(self._assignments))):
+        while self._open and self._held_in_a_row < MOST_HELD:
+            job = order.next(self._view.turn + len(self._assignments))
+            if job is None:
+                break
             self._place(job)
         self._clear_the_way(going)
         closed = {priority: verdict for priority, verdict in verdicts.items() if isinstance(verdict, Reason)}
-        return Decision(tuple(self._assignments), tuple(self._park), held, closed)
+        later = (self._policy.look_again_ms(job, self._fleet) for job in self._held_back)
+        return Decision(
+            tuple(self._assignments),
+            tuple(self._park),
+            tuple(self._refusals),
+            held,
+            closed,
+            min((moment for moment in later if moment is not None), default=None),
+        )
 
     def _place(self, job: JobView) -> None:
         candidates = [worker for worker in self._open if may_take(worker, job)]
-        if candidates:
-            self._give(job, self._pick(job, candidates))
-        elif not fits(job, self._largest_kv_for(job.spec.model)):
-            self._park.append(Park(job.ref, job.priority, PARK_MS, ParkReason.TOO_LARGE))
-        else:
-            self._passed_over.setdefault(job.priority, []).append(job)
+        if not candidates:
+            if fits(job, self._largest_kv_for(job.spec.model)):
+                self._passed_over.setdefault(job.priority, []).append(job)
+            else:
+                self._park.append(Park(job.ref, job.priority, PARK_MS, ParkReason.TOO_LARGE))
+        elif not self._refused(job):
+            chosen = self._choose(job, candidates)
+            if chosen:
+                self._give(job, chosen)
+                self._held_in_a_row = 0
+            else:
+                self._held_back.append(job)
+                self._held_in_a_row += 1
+
+    def _refused(self, job: JobView) -> bool:
+        if job.priority not in self._targets.refuse or job.spec.best_effort:
+            return False
+        able = [worker for worker in self._fleet.workers if may_take(worker, job)]
+        wait_ms = self._policy.hopeless_ms(job, able, self._fleet)
+        if wait_ms is None:
+            return False
+        self._refusals.append(Refusal(job.ref, job.priority, wait_ms))
+        return True
+
+    def _choose(self, job: JobView, candidates: list[Worker]) -> Worker | None:
+        """The worker that takes it; None when it should rather wait."""
+        policy, fleet = self._policy, self._fleet
+        rivals = candidates
+        if policy.looks_past_full and not must_run_alone(job):
+            rivals = [worker for worker in fleet.workers if may_take(worker, job)]
+        best = self._pick(job, rivals)
+        if best in candidates and not policy.holds(job, best, fleet):
+            return best
+        if not policy.settles(job, fleet):
+            return None
+        allowed = [worker for worker in candidates if worker is not best and not policy.holds(job, worker, fleet)]
+        return self._pick(job, allowed) if allowed else None
 
     def _largest_kv_for(self, model: str) -> int:
         if model not in self._largest_kv:
@@ -63,25 +116,30 @@ class _Round:
         return self._largest_kv[model]
 
     def _pick(self, job: JobView, candidates: list[Worker]) -> Worker:
-        scores = [self._policy.score(job, worker, self._now_ms) for worker in candidates]
+        if len(candidates) == 1:
+            return candidates[0]
+        scores = [self._policy.score(job, worker) for worker in candidates]
         lowest = min(scores)
         best = [worker for worker, score in zip(candidates, scores, strict=True) if score == lowest]
         return best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
 
     def _give(self, job: JobView, worker: Worker) -> None:
-        self._assignments.append(Assignment(job.ref, job.priority, worker.id, worker.uncached_tokens(job.spec)))
+        uncached = worker.uncached_tokens(job.spec)
+        predicted_ms = worker.first_token_ms(job, uncached)
+        pending_ms = REFERENCE.token_ms * worker.pending_tokens * worker.speed
+        self._assignments.append(Assignment(job.ref, job.priority, worker.id, uncached, predicted_ms, pending_ms))
         worker.take(job)
         worker.alone = must_run_alone(job)
         if not stays_open(worker) or self._policy.full(worker):
             self._open.remove(worker)
 
-    def _reserve(self, lanes: Sequence[Sequence[JobView]], targets: Targets) -> JobView | None:
+    def _reserve(self, lanes: Sequence[Sequence[JobView]]) -> JobView | None:
         """For an overdue job at a lane's head that must run alone, keep the emptiest worker free until it is empty.
 
         Otherwise a busy fleet, where no worker is ever empty, would never run it.
         """
-        for job in (lane[0] for lane in lanes):
-            if must_run_alone(job) and slack_ms(job, self._now_ms, targets) < 0:
+        for job in (lane[0] for lane in lanes if lane):
+            if must_run_alone(job) and slack_ms(job, self._now_ms, self._targets) < 0:
                 emptiest = self._emptiest(job)
                 if emptiest:
                     self._keep_free(emptiest.id, job)

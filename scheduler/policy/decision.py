@@ -22,12 +22,29 @@ class ParkReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Job `ref` goes to `worker`, which must compute `prompt_tokens` of its prompt: the rest is in its cache."""
+    """Job `ref` goes to `worker`.
+
+    Attributes:
+        prompt_tokens: what it must compute of the prompt: the rest is in its cache.
+        predicted_ms: when the first token should be there, from now.
+        pending_ms: how much of that is prompts of others.
+    """
 
     ref: str
     priority: Priority
     worker: str
     prompt_tokens: int
+    predicted_ms: float = 0.0
+    pending_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Job `ref` can't meet its target, and is refused: its first token would take `wait_ms` from its submission."""
+
+    ref: str
+    priority: Priority
+    wait_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +64,21 @@ class Decision:
     Attributes:
         assignments: in the order of urgency.
         park: jobs to set aside.
+        refusals: jobs to end.
+        later_ms: when a job that is held back may be seen otherwise; None when none is.
         held: lanes whose jobs gather company, and until when (ms).
         closed: why the windows of the other lanes are closed. Both are empty while no worker has room.
     """
 
     assignments: tuple[Assignment, ...] = ()
     park: tuple[Park, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     held: Mapping[Priority, float] = field(default_factory=dict)
     closed: Mapping[Priority, Reason] = field(default_factory=dict)
+    later_ms: float | None = None
 
     @property
     def wake_at_ms(self) -> float | None:
         """When to decide again though nothing happens; None when only news can change the decision."""
-        return min(self.held.values(), default=None)
+        moments = list(self.held.values())
+        return min(moments if self.later_ms is None else [*moments, self.later_ms], default=None)

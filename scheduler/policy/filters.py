@@ -1,7 +1,7 @@
 """Which worker may take a job at all."""
 
-from scheduler.policy.policy import Worker
 from scheduler.policy.view import JobView, WorkerView
+from scheduler.policy.worker import Worker
 
 CROWDED = 0.9
 """From this share of its KV cache on an engine lets nobody in."""

@@ -1,7 +1,8 @@
-"""Policy `least-work`, the default: the worker with the least work in front of the job, in tokens."""
+"""Policy `least-work`: the worker with the least work in front of the job, in tokens."""
 
-from scheduler.policy.policy import Worker
+from scheduler.policy.policy import Policy
 from scheduler.policy.view import JobView
+from scheduler.policy.worker import Worker
 
 STEPS = 16
 """How many decode steps the weighing looks ahead."""
@@ -10,10 +11,10 @@ KV_TOKENS_PER_TOKEN = 400
 KV_FULL = 0.9
 
 
-class LeastWork:
+class LeastWork(Policy):
     """Weighs reports and what was assigned since: fresh at any age of the reports."""
 
-    def score(self, job: JobView, worker: Worker, now_ms: float) -> float:
+    def score(self, job: JobView, worker: Worker) -> float:
         """`(pending + 2·own + STEPS·(held + KV / 400)) / capacity`, in tokens per request that runs at once.
 
         An engine's step takes `a + b·tokens + κ·KV`; over `b` that is a number of tokens. Before the job's first
@@ -23,7 +24,6 @@ class LeastWork:
         prefix stays together until its queue outweighs what sharing saves, and then an idle worker without the
         prefix takes over. `capacity` makes unequal workers comparable.
         """
-        del now_ms
         prefill = worker.pending_tokens + 2 * worker.uncached_tokens(job.spec)
         streams = STEPS * (worker.held + worker.kv_tokens / KV_TOKENS_PER_TOKEN)
         return (prefill + streams) / max(1, worker.report.capacity)

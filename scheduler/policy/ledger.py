@@ -7,11 +7,26 @@ from protocol.messages import LoadReport
 from scheduler.policy.view import NOTHING_UNSEEN, Unseen
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An attempt that went to a worker's inbox.
+
+    Attributes:
+        at_ms: when.
+        prompt_tokens: what the engine must compute of its prompt.
+        kv_tokens: prompt and output: what it will hold.
+    """
+
+    at_ms: float
+    prompt_tokens: int
+    kv_tokens: int
+
+
 @dataclass(slots=True)
 class _Account:
-    """One worker's attempts that no report contains yet, attempt → tokens, and the highest that one contains."""
+    """One worker's attempts that no report contains yet, and the highest that one contains."""
 
-    attempts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    attempts: dict[int, Sent] = field(default_factory=dict)
     taken: int = 0
 
 
@@ -27,19 +42,23 @@ class Ledger:
         """How many jobs were assigned so far: `FleetView.turn`."""
         self._accounts: dict[str, _Account] = {}
 
-    def assigned(self, worker: str, attempt: int, prompt_tokens: int, kv_tokens: int) -> None:
-        """An attempt went to the worker's inbox: what its engine must compute of the prompt, and what it will hold."""
+    def __len__(self) -> int:
+        """How many attempts are counted: none once all have been reported or have ended."""
+        return sum(len(account.attempts) for account in self._accounts.values())
+
+    def assigned(self, worker: str, attempt: int, sent: Sent) -> None:
+        """An attempt went to the worker's inbox."""
         self.started += 1
         account = self._accounts.setdefault(worker, _Account())
         if attempt > account.taken:
-            account.attempts[attempt] = (prompt_tokens, kv_tokens)
+            account.attempts[attempt] = sent
 
     def reported(self, worker: str, report: LoadReport) -> None:
         """The worker published a report: it contains all attempts up to `report.taken`."""
         account = self._accounts.setdefault(worker, _Account())
         if report.taken > account.taken:
             account.taken = report.taken
-            account.attempts = {n: spec for n, spec in account.attempts.items() if n > report.taken}
+            account.attempts = {n: sent for n, sent in account.attempts.items() if n > report.taken}
 
     def ended(self, worker: str, attempt: int) -> None:
         """The attempt ended, or was taken from the worker, whether a report ever contained it or not."""
@@ -55,14 +74,15 @@ class Ledger:
         """Forget all other workers; an id that is gone never comes back."""
         self._accounts = {name: account for name, account in self._accounts.items() if name in workers}
 
-    def unseen(self, worker: str) -> Unseen:
+    def unseen(self, worker: str, now_ms: float) -> Unseen:
         """The sum over the attempts that no report of the worker contains yet."""
         account = self._accounts.get(worker)
         if not account or not account.attempts:
             return NOTHING_UNSEEN
-        tokens = account.attempts.values()
+        sent = account.attempts.values()
         return Unseen(
-            jobs=len(tokens),
-            prompt_tokens=sum(prompt for prompt, _ in tokens),
-            kv_tokens=sum(kv for _, kv in tokens),
+            jobs=len(sent),
+            prompt_tokens=sum(one.prompt_tokens for one in sent),
+            kv_tokens=sum(one.kv_tokens for one in sent),
+            arrivals=tuple((max(0.0, now_ms - one.at_ms), one.prompt_tokens) for one in sent),
         )

@@ -14,16 +14,30 @@ _Key = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """How long a job of each priority should wait at most for its start; and when a deadline counts as near."""
+    """How long a job of each priority should wait at most, when a deadline counts as near, and how fast streams go.
+
+    Attributes:
+        high_ms, medium_ms, low_ms: for the start; of an online job for the first token.
+        near_ms: a job that must start within so long goes by its deadline.
+        token_ms: for each token of a stream after its first; twice as long for a prompt over `long_tokens`.
+        refuse: the priorities whose jobs are refused when they can't meet their target; others wait as they must.
+    """
 
     high_ms: float = 500.0
     medium_ms: float = 60_000.0
     low_ms: float = 600_000.0
     near_ms: float = 2_000.0
+    token_ms: float = 50.0
+    long_tokens: int = 8_192
+    refuse: frozenset[Priority] = frozenset()
 
     def of(self, priority: Priority) -> float:
         """The priority's target in ms."""
         return (self.high_ms, self.medium_ms, self.low_ms)[_PLACE[priority]]
+
+    def first_token_ms(self, job: JobView, speed: float = 1.0) -> float:
+        """When the job's first token should be there: its priority's target, or three times its prefill alone."""
+        return max(self.of(job.priority), 3 * job.lone_ms * speed)
 
 
 def slack_ms(job: JobView, now_ms: float, targets: Targets) -> float:

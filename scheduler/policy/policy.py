@@ -1,83 +1,75 @@
-"""What a policy is, and the working copy of a worker that it weighs."""
+"""What a policy decides, and what it sees of the fleet while a round goes on."""
 
-from dataclasses import dataclass, field
-from typing import Protocol, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from protocol.messages import JobSpec, LoadReport
-from scheduler.policy.view import JobView, WorkerView
-
-BLOCK_TOKENS = 256
-"""A block that prefix hashes count has 1,024 characters, which is so many tokens of English; of others more."""
+from scheduler.policy.order import Targets
+from scheduler.policy.view import JobView
+from scheduler.policy.worker import Worker
 
 
-@dataclass(slots=True)
-class Worker:
-    """A worker as the round has left it so far: what was reported, what was assigned since, what this round added.
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The round's surroundings.
 
     Attributes:
-        held: jobs that it holds.
-        pending_tokens: prompt tokens that wait for their prefill.
-        kv_tokens: KV held, and to be held by jobs that no report contains yet.
-        models: the names that it serves; empty for all.
-        cached: block hashes that its engine's cache held when it last said so.
-        alone: it was given a job that must run alone.
-        prefixes: block hashes of the prompts that this round gave it.
+        workers: all that take jobs, full ones too.
+        targets: what jobs are meant to meet.
+        online_lately: whether offline work must leave room for online jobs.
     """
 
-    id: str
-    slots: int
-    report: LoadReport
-    held: int
-    pending_tokens: int
-    kv_tokens: int
-    models: frozenset[str]
-    cached: frozenset[str]
-    alone: bool = False
-    prefixes: set[str] = field(default_factory=set)
+    now_ms: float
+    workers: Sequence[Worker]
+    targets: Targets
+    online_lately: bool = True
 
-    @classmethod
-    def of(cls, view: WorkerView) -> Self:
-        """The worker at the round's beginning."""
-        report, unseen = view.report, view.unseen
-        return cls(
-            id=view.id,
-            slots=view.slots,
-            report=report,
-            held=view.held,
-            pending_tokens=report.pending_prefill_tokens + unseen.prompt_tokens,
-            kv_tokens=report.kv_used_tokens + unseen.kv_tokens,
-            models=view.models,
-            cached=view.prefixes,
-        )
-
-    def take(self, job: JobView) -> None:
-        """Count a job that was given to it."""
-        self.held += 1
-        self.pending_tokens += self.uncached_tokens(job.spec)
-        self.kv_tokens += job.tokens
-        self.prefixes.update(job.spec.prefix)
-
-    def uncached_tokens(self, spec: JobSpec) -> int:
-        """Prompt tokens less the leading blocks that its engine has cached or that a prompt of this round brings.
-
-        In proportion: the rest behind the last full block counts as one block more, which is never shared. Only a
-        prompt's first blocks have hashes, so a block counts `BLOCK_TOKENS` at most.
-        """
-        shared = 0
-        for block in spec.prefix:
-            if block not in self.cached and block not in self.prefixes:
-                break
-            shared += 1
-        return spec.prompt_tokens - min(spec.prompt_tokens * shared // (len(spec.prefix) + 1), BLOCK_TOKENS * shared)
+    def waited_ms(self, job: JobView) -> float:
+        """Since it was submitted."""
+        return self.now_ms - job.submitted_ms
 
 
-class Policy(Protocol):
-    """How to choose among the workers that may take a job. Pure: same arguments, same answer."""
+class Policy:
+    """How to choose among the workers that may take a job. Pure: same arguments, same answers.
 
-    def score(self, job: JobView, worker: Worker, now_ms: float) -> float:
+    A policy need only score; the rest is for those that hold jobs back, put them in an order, or refuse them.
+
+    Attributes:
+        looks_past_full: whether the best worker may be one that takes nothing now; then the job waits for it unless it
+            `settles`.
+    """
+
+    looks_past_full = False
+
+    def score(self, job: JobView, worker: Worker) -> float:
         """How bad the worker is for the job; the lowest takes it, chance decides between equals."""
-        ...
+        raise NotImplementedError
 
     def full(self, worker: Worker) -> bool:
         """Whether it takes nothing now, although it has a free slot."""
-        ...
+        del worker
+        return False
+
+    def arrange(self, lane: Sequence[JobView], fleet: Fleet) -> Sequence[JobView]:
+        """The order in which the lane's jobs are tried; the lane's own by default."""
+        del fleet
+        return lane
+
+    def holds(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
+        """Whether the job should rather wait than go to this worker now."""
+        del job, worker, fleet
+        return False
+
+    def settles(self, job: JobView, fleet: Fleet) -> bool:
+        """Whether the job takes another worker than the best one when that one is full or held back from."""
+        del job, fleet
+        return True
+
+    def hopeless_ms(self, job: JobView, able: Sequence[Worker], fleet: Fleet) -> float | None:
+        """How long the job would wait for its first token, when that is too long to be of use; None otherwise."""
+        del job, able, fleet
+        return None
+
+    def look_again_ms(self, job: JobView, fleet: Fleet) -> float | None:
+        """When a job that is held back may be seen otherwise, though nothing happens; None for never."""
+        del job, fleet
+        return None

@@ -3,11 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from protocol.cost_model import PROFILES, Profile
 from protocol.messages import JobSpec, LoadReport
 from protocol.states import Priority
 
 HEADS = 256
 """How many jobs of each lane a decision sees at most; a lane that shows as many may hide more."""
+REFERENCE: Profile = PROFILES["h100-8b"]
+"""The engine that predictions are made for; each worker's speed is learned against it."""
+STEP_TOKENS = 8192
+"""What an engine computes in one step when it does not tell; vLLM's default on large GPUs."""
 PREFILL_TOKEN_MS = 0.1
 DECODE_TOKEN_MS = 20.0
 """How long a token takes on a busy engine, order of magnitude: 8B models on one GPU, `a + κ·KV` of a full batch."""
@@ -33,6 +38,7 @@ class JobView:
         strikes: attempts that ended with their engine or worker dead.
         start_by_ms: the deadline less the predicted run time; infinite without a deadline.
         tokens: what it holds of the KV cache at its end: prompt and output.
+        lone_ms: how long its prefill takes on an idle reference engine with an empty cache.
     """
 
     ref: str
@@ -44,13 +50,15 @@ class JobView:
     strikes: int = 0
     start_by_ms: float = field(init=False)
     tokens: int = field(init=False)
+    lone_ms: float = field(init=False)
 
     def __post_init__(self) -> None:
-        # Both are asked for in each round that the job waits through, so they are worked out once.
+        # All are asked for in each round that the job waits through, so they are worked out once.
         run_ms = self.spec.prompt_tokens * PREFILL_TOKEN_MS + self.spec.output_tokens * DECODE_TOKEN_MS
         start_by_ms = self.deadline_ms - run_ms if self.deadline_ms else float("inf")
         object.__setattr__(self, "start_by_ms", start_by_ms)
         object.__setattr__(self, "tokens", self.spec.cost_tokens)
+        object.__setattr__(self, "lone_ms", lone_prefill_ms(self.spec.prompt_tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,8 @@ class Unseen:
     """What its engine must compute of the prompts: less what was in its cache."""
     kv_tokens: int = 0
     """Prompt and output: what the jobs will hold."""
+    arrivals: tuple[tuple[float, int], ...] = ()
+    """(ms ago, prompt tokens) of each, oldest first."""
 
 
 NOTHING_UNSEEN = Unseen()
@@ -78,6 +88,7 @@ class WorkerView:
         solo: it runs a job that must run alone.
         report: what it last published about itself, `report_age_ms` ago.
         unseen: what was assigned since.
+        speed: how long its engine takes, over the prediction for the reference engine; learned, 1 at first.
         models: the names that it serves; empty when it serves whatever its pool does.
         prefixes: hashes of the prompt blocks that its engine had in its cache when it last said so.
     """
@@ -93,6 +104,7 @@ class WorkerView:
     unseen: Unseen = NOTHING_UNSEEN
     models: frozenset[str] = frozenset()
     prefixes: frozenset[str] = frozenset()
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +115,20 @@ class FleetView:
         lanes: for each lane that holds jobs its first ones, at most `HEADS`, in the lane's order.
         workers: those that are leased.
         turn: how many jobs this dispatcher has started so far (`Ledger.started`).
+        online_lately: whether online jobs came within the last minute: then offline work leaves them room.
     """
 
     lanes: tuple[tuple[JobView, ...], ...]
     workers: tuple[WorkerView, ...]
     turn: int = 0
+    online_lately: bool = True
+
+
+def lone_prefill_ms(tokens: int) -> float:
+    """How long the reference engine computes a prompt alone, step by step."""
+    total, done = 0.0, 0
+    while done < tokens:
+        count = min(STEP_TOKENS, tokens - done)
+        total += REFERENCE.step_ms(count, 0, count * (done + count / 2))
+        done += count
+    return total

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduler.policy.policy import Worker
 from scheduler.policy.view import JobView
+from scheduler.policy.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)

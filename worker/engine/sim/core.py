@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from protocol.cost_model import Profile
 from worker.engine.sim.blocks import BlockHash, BlockPool
-from worker.engine.sim.profiles import Profile
 from worker.engine.sim.records import Limits, SimRequest, Step
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from protocol.cost_model import PROFILES
 from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest
@@ -14,7 +15,6 @@ from worker.engine.options import EngineOptions
 from worker.engine.sim.chunks import ChunkWriter, embeddings
 from worker.engine.sim.core import SimCore
 from worker.engine.sim.job import BYTES_PER_TOKEN, SimJob, read_job
-from worker.engine.sim.profiles import PROFILES
 from worker.engine.sim.records import Limits, SimRequest, Step
 from worker.engine.sim.text import chained_hashes, word
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.cost_model import Profile
 from worker.engine.sim.core import SimCore
-from worker.engine.sim.profiles import Profile
 from worker.engine.sim.records import Limits, SimRequest, Step
 
 PROFILE = Profile(base_ms=10.0, token_ms=1.0, decode_kv_ms=0.1, attention_ms=0.01)

@@ -1,4 +1,7 @@
-"""What a step costs on known hardware: fitted constants, and the formula over them."""
+"""What a step costs on known hardware: fitted constants, and the formula over them.
+
+The simulated engine takes so long; the dispatcher predicts with it, and learns how fast each worker really is.
+"""
 
 from dataclasses import dataclass
 

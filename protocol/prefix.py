@@ -1,0 +1,13 @@
+"""Where a prompt's prefix hashes stand, for the producer that makes them and for all who weigh them."""
+
+CHARS_PER_TOKEN = 4
+PREFIX_CHARS: tuple[int, ...] = tuple(
+    1024 * n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+)
+"""Hash i stands for the first `PREFIX_CHARS[i]` characters: finer where most prompts part, coarser in long ones, so
+that 18 hashes reach over half a million characters."""
+
+
+def shared_tokens(prompt_tokens: int, shared: int) -> int:
+    """Prompt tokens behind the first `shared` hashes (at least one), by estimate; one token is always new."""
+    return min(prompt_tokens - 1, PREFIX_CHARS[shared - 1] // CHARS_PER_TOKEN)

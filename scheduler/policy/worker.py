@@ -1,0 +1,125 @@
+"""The working copy of a worker that a round weighs: what was reported, what was assigned since, what the round adds."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Self
+
+from protocol.messages import JobSpec, LoadReport
+from protocol.prefix import shared_tokens
+from scheduler.policy.view import REFERENCE, STEP_TOKENS, JobView, WorkerView
+
+CALM = 0.9
+"""The share of a target per token that a predicted step may take."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker as the round has left it so far.
+
+    Attributes:
+        held: jobs that it holds.
+        streams: those of them that decode, by estimate.
+        pending_tokens: prompt tokens that wait for their prefill, less what the engine must have computed since.
+        kv_tokens: KV held, and to be held by jobs that no report contains yet.
+        base_ms: how long a step takes that computes no prompt: all streams decode.
+        models: the names that it serves; empty for all.
+        cached: block hashes that its engine's cache held when it last said so.
+        alone: it was given a job that must run alone.
+        prefixes: block hashes of the prompts that this round gave it.
+    """
+
+    id: str
+    slots: int
+    report: LoadReport
+    speed: float
+    held: int
+    streams: int
+    pending_tokens: int
+    kv_tokens: int
+    base_ms: float
+    models: frozenset[str]
+    cached: frozenset[str]
+    alone: bool = False
+    prefixes: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, view: WorkerView) -> Self:
+        """The worker at the round's beginning."""
+        report, unseen = view.report, view.unseen
+        kv_tokens = report.kv_used_tokens + unseen.kv_tokens
+        before = report.pending_prefill_tokens + unseen.prompt_tokens
+        pending = _left(view, max(0, view.held - report.prefilling - unseen.jobs), kv_tokens) if before else 0
+        # Of the jobs without a first token so many are taken to wait as of their tokens are left.
+        waiting = math.ceil((report.prefilling + unseen.jobs) * pending / before) if before else 0
+        streams = max(0, view.held - waiting)
+        return cls(
+            id=view.id,
+            slots=view.slots,
+            report=report,
+            speed=view.speed,
+            held=view.held,
+            streams=streams,
+            pending_tokens=pending,
+            kv_tokens=kv_tokens,
+            base_ms=_base_ms(streams, kv_tokens),
+            models=view.models,
+            cached=view.prefixes,
+        )
+
+    def take(self, job: JobView) -> None:
+        """Count a job that was given to it."""
+        self.held += 1
+        self.pending_tokens += self.uncached_tokens(job.spec)
+        self.kv_tokens += job.tokens
+        self.prefixes.update(job.spec.prefix)
+
+    def uncached_tokens(self, spec: JobSpec) -> int:
+        """Prompt tokens less the leading blocks that its engine has cached or that a prompt of this round brings.
+
+        In proportion, so that one common first block weighs what it saves and no more.
+        """
+        shared = 0
+        for block in spec.prefix:
+            if block not in self.cached and block not in self.prefixes:
+                break
+            shared += 1
+        return spec.prompt_tokens - shared_tokens(spec.prompt_tokens, shared) if shared else spec.prompt_tokens
+
+    def step_ms(self, new_tokens: int) -> float:
+        """How long the next step takes: all pending prompt tokens and `new_tokens`, as far as a step computes."""
+        tokens = min(self.pending_tokens + new_tokens, self._room)
+        return (self.base_ms + REFERENCE.token_ms * tokens) * self.speed
+
+    def first_token_ms(self, job: JobView, uncached: int) -> float:
+        """How long the job's first token takes from now on: the prompts before it, then its own, step by step."""
+        tokens = self.pending_tokens + uncached
+        attention = REFERENCE.attention_ms * uncached * (job.spec.prompt_tokens - uncached / 2)
+        steps = math.ceil(tokens / self._room)
+        return (REFERENCE.token_ms * tokens + attention + steps * self.base_ms) * self.speed
+
+    def calm_ms(self, token_ms: float) -> float:
+        """What its steps should stay below for streams with this target; one that it could never meet is let go.
+
+        Three times a lone stream's step, as a first token may take three times its lone prefill.
+        """
+        return CALM * max(token_ms, 3 * REFERENCE.base_ms * self.speed)
+
+    @property
+    def _room(self) -> int:
+        """Prompt tokens of one step: the budget less a token for each stream."""
+        return max(1, (self.report.step_tokens or STEP_TOKENS) - self.streams)
+
+
+def _base_ms(streams: int, kv_tokens: int) -> float:
+    return REFERENCE.base_ms + REFERENCE.token_ms * streams + REFERENCE.decode_kv_ms * kv_tokens
+
+
+def _left(view: WorkerView, streams: int, kv_tokens: int) -> int:
+    """Prompt tokens that are pending now: the report's and each arrival's, less what the time was enough for."""
+    room = max(1, (view.report.step_tokens or STEP_TOKENS) - streams)
+    token_ms = (REFERENCE.token_ms + _base_ms(streams, kv_tokens) / room) * view.speed
+    left, ago_ms = float(view.report.pending_prefill_tokens), view.report_age_ms
+    for arrived_ago_ms, tokens in view.unseen.arrivals:
+        left = max(0.0, left - max(0.0, ago_ms - arrived_ago_ms) / token_ms) + tokens
+        ago_ms = min(ago_ms, arrived_ago_ms)
+    return int(max(0.0, left - max(0.0, ago_ms) / token_ms))
