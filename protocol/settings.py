@@ -45,9 +45,15 @@ class Settings(BaseSettings):
     target_medium_s: float = Field(default=60.0, gt=0)
     target_low_s: float = Field(default=600.0, gt=0)
     """How long a job of each priority should wait at most for its start."""
+    target_token_ms: float = Field(default=50.0, gt=0)
+    """How long each token of an online stream may take; twice as long for prompts of more than 8,192 tokens."""
+    admission_high: Literal["refuse", "best_effort"] = "best_effort"
+    admission_medium: Literal["refuse", "best_effort"] = "best_effort"
+    admission_low: Literal["refuse", "best_effort"] = "best_effort"
+    """What becomes of a job whose target can't be met: refused at once with the predicted wait, or it waits."""
     window_s: float = Field(default=0.2, ge=0)
     """The longest batch window; it gathers offline jobs only, and only while there is something to gain."""
-    policy: str = "least-work"
+    policy: str = "predictive"
 
     lease_s: float = Field(default=10.0, gt=0)
     """A worker that is silent for so long loses its jobs."""

@@ -1,5 +1,6 @@
 """Turns a decision into moves, and what Redis answered into the ledger's numbers and the log's lines."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +12,9 @@ from protocol.errors import FleetError
 from protocol.functions import Move, assign
 from protocol.functions.assign import JOBS_A_CALL, Refusal
 from protocol.handle import Shard
-from scheduler.policy.decision import Decision
-from scheduler.policy.ledger import Ledger
+from scheduler.policy.decision import Assignment, Decision
+from scheduler.policy.ledger import Ledger, Sent
+from scheduler.policy.speeds import Speeds
 from scheduler.policy.view import JobView
 from scheduler.read import Snapshot
 
@@ -35,12 +37,23 @@ class Applied:
     error: FleetError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A job, its move, and what stands behind that when it is an assignment."""
+
+    job: JobView
+    move: Move
+    assignment: Assignment | None = None
+
+
 class Applier:
     """Sends the moves of one shard under one leader's token."""
 
-    def __init__(self, redis: Redis, shard: Shard, token: str, ledger: Ledger, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, redis: Redis, shard: Shard, token: str, ledger: Ledger, speeds: Speeds, log: FilteringBoundLogger
+    ) -> None:
         self._redis, self._shard, self._token = redis, shard, token
-        self._ledger, self._log = ledger, log
+        self._ledger, self._speeds, self._log = ledger, speeds, log
 
     async def apply(self, decision: Decision, snapshot: Snapshot) -> Applied:
         """Move the jobs, in one round trip.
@@ -48,16 +61,15 @@ class Applier:
         Raises:
             StoreUnavailable: any part of the moves may have been done.
         """
-        jobs, moves = _planned(decision, snapshot)
+        plans = _planned(decision, snapshot)
         broken = [Move(member) for member in snapshot.unreadable]
-        if not moves and not broken:
+        if not plans and not broken:
             return Applied()
         # Apart from the others, so that whatever is wrong with them stops no good job.
-        answers = await self._send([*_chunks(moves), *_chunks(broken)])
-        planned = zip(jobs, moves, answers, strict=False)
-        prompts = {item.ref: item.prompt_tokens for item in decision.assignments}
-        left = [job.member for job, move, answer in planned if self._took(job, move, answer, prompts.get(job.ref, 0))]
-        self._tell_broken(broken, answers[len(moves) :])
+        answers = await self._send([*_chunks([plan.move for plan in plans]), *_chunks(broken)])
+        planned = zip(plans, answers, strict=False)
+        left = [plan.job.member for plan, answer in planned if self._took(plan, answer, snapshot.now_ms)]
+        self._tell_broken(broken, answers[len(plans) :])
         errors = (answer for answer in answers if isinstance(answer, FleetError))
         return Applied(None not in answers, tuple(left), next(errors, None))
 
@@ -69,15 +81,20 @@ class Applier:
             answers += reply if isinstance(reply, list) else [reply] * len(chunk)
         return answers
 
-    def _took(self, job: JobView, move: Move, answer: Answer, prompt_tokens: int) -> bool:
+    def _took(self, plan: _Plan, answer: Answer, now_ms: float) -> bool:
         """Whether the job's entry left its lane."""
-        if isinstance(answer, int):
-            self._ledger.assigned(move.worker, answer, prompt_tokens, job.tokens)
-            self._log.debug("assigned", job=job.ref, worker=move.worker, attempt=answer)
+        job, worker = plan.job, plan.move.worker
+        if isinstance(answer, int) and plan.assignment:
+            given = plan.assignment
+            self._ledger.assigned(worker, answer, Sent(now_ms, given.prompt_tokens, job.tokens))
+            self._speeds.assigned(worker, answer, given.predicted_ms, given.pending_ms)
+            self._log.debug("assigned", job=job.ref, worker=worker, attempt=answer)
             return True
-        if isinstance(answer, str):
-            self._log.debug("not_assigned", job=job.ref, worker=move.worker, why=answer)
-        return answer in ("gone", "expired", "parked", "malformed")
+        if answer == "refused":
+            self._log.info("job_refused", job=job.ref, wait_ms=plan.move.refuse_ms)
+        elif isinstance(answer, str):
+            self._log.debug("not_assigned", job=job.ref, worker=worker, why=answer)
+        return answer in ("gone", "expired", "parked", "malformed", "refused")
 
     def _tell_broken(self, moves: Sequence[Move], answers: Sequence[Answer]) -> None:
         for move, answer in zip(moves, answers, strict=True):
@@ -87,14 +104,17 @@ class Applier:
                 self._log.info("entry_removed", entry=repr(move.member), why="no queued job stands behind it")
 
 
-def _planned(decision: Decision, snapshot: Snapshot) -> tuple[list[JobView], list[Move]]:
-    """The jobs and, beside them, their moves: what starts comes first."""
-    if not decision.assignments and not decision.park:
-        return [], []
+def _planned(decision: Decision, snapshot: Snapshot) -> list[_Plan]:
+    """The jobs and their moves: what starts comes first."""
+    if not (decision.assignments or decision.park or decision.refusals):
+        return []
     by_ref = {job.ref: job for lane in snapshot.lanes for job in lane}
-    jobs = [by_ref[item.ref] for item in decision.assignments] + [by_ref[item.ref] for item in decision.park]
-    goals = [(item.worker, 0) for item in decision.assignments] + [("", item.delay_ms) for item in decision.park]
-    return jobs, [Move(job.member, worker, park_ms) for job, (worker, park_ms) in zip(jobs, goals, strict=True)]
+    plans = [_Plan(by_ref[item.ref], Move(by_ref[item.ref].member, item.worker), item) for item in decision.assignments]
+    plans += [_Plan(by_ref[item.ref], Move(by_ref[item.ref].member, park_ms=item.delay_ms)) for item in decision.park]
+    return plans + [
+        _Plan(by_ref[item.ref], Move(by_ref[item.ref].member, refuse_ms=math.ceil(item.wait_ms)))
+        for item in decision.refusals
+    ]
 
 
 def _chunks(moves: Sequence[Move]) -> list[Sequence[Move]]:

@@ -5,6 +5,7 @@ from structlog.typing import FilteringBoundLogger
 from protocol.messages import LoadReport
 from protocol.watch import WorkerNow
 from scheduler.policy.ledger import Ledger
+from scheduler.policy.speeds import Speeds
 from scheduler.policy.view import WorkerView
 from scheduler.read import Snapshot
 
@@ -17,12 +18,13 @@ class Roster:
 
     Args:
         ledger: counts what was assigned since each report.
+        speeds: learns from the first tokens that the reports tell of.
         log: bound to the shard.
         silence_ms: a report older than this is news for the log; dispatch goes on by the ledger.
     """
 
-    def __init__(self, ledger: Ledger, log: FilteringBoundLogger, silence_ms: float) -> None:
-        self._ledger, self._log, self._silence_ms = ledger, log, silence_ms
+    def __init__(self, ledger: Ledger, speeds: Speeds, log: FilteringBoundLogger, silence_ms: float) -> None:
+        self._ledger, self._speeds, self._log, self._silence_ms = ledger, speeds, log, silence_ms
         self._leases: dict[str, int] = {}
         self._known: dict[str, WorkerNow] = {}
         self._reports: dict[str, LoadReport] = {}
@@ -67,6 +69,7 @@ class Roster:
             self._silent.discard(worker)
         if gone:
             self._ledger.keep(snapshot.leases)
+            self._speeds.keep(snapshot.leases)
 
     def _tell_unreadable(self, snapshot: Snapshot) -> None:
         """A worker that leaves between two reads looks so once; only one that stays so is news."""
@@ -83,6 +86,7 @@ class Roster:
         if now.report:
             self._reports[worker] = now.report
             self._ledger.reported(worker, now.report)
+            self._speeds.reported(worker, now.report)
         elif not before or before.report:
             self._log.warning("report_unreadable", worker=worker, label=now.label)
 
@@ -104,7 +108,8 @@ class Roster:
             solo=now.solo,
             report=self._reports.get(worker, NO_REPORT),
             report_age_ms=snapshot.now_ms - now.report_ms,
-            unseen=self._ledger.unseen(worker),
+            unseen=self._ledger.unseen(worker, snapshot.now_ms),
+            speed=self._speeds.of(worker),
             models=now.models,
             prefixes=snapshot.prefixes.get(worker, NO_PREFIXES),
         )

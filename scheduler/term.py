@@ -1,5 +1,6 @@
 """One term of leadership over a shard: what a leader remembers, and the round that it repeats."""
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -10,10 +11,14 @@ from protocol.handle import Shard
 from scheduler.apply import Applier
 from scheduler.policy.decide import decide
 from scheduler.policy.ledger import Ledger
+from scheduler.policy.speeds import Speeds
 from scheduler.policy.view import FleetView
-from scheduler.read import Reader
+from scheduler.read import Reader, Snapshot
 from scheduler.roster import Roster
 from scheduler.rules import Rules
+
+ONLINE_LATELY_MS = 60_000
+"""So long after the last online job offline work goes on leaving room for the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,11 @@ class Term:
 
     def __init__(self, redis: Redis, shard: Shard, token: str, rules: Rules, log: FilteringBoundLogger) -> None:
         self._rules, self._log = rules, log
-        self._ledger = Ledger()
+        self._ledger, speeds = Ledger(), Speeds()
+        self._online_ms = -math.inf
         self._reader = Reader(redis, shard)
-        self._roster = Roster(self._ledger, log, rules.silence_ms)
-        self._applier = Applier(redis, shard, token, self._ledger, log)
+        self._roster = Roster(self._ledger, speeds, log, rules.silence_ms)
+        self._applier = Applier(redis, shard, token, self._ledger, speeds, log)
         self._chance = random.Random()  # noqa: S311 - breaks ties between workers, guards nothing
 
     def forget(self) -> None:
@@ -58,7 +64,8 @@ class Term:
         """
         rules = self._rules
         snapshot = await self._reader.read()
-        view = FleetView(snapshot.lanes, self._roster.update(snapshot), self._ledger.started)
+        workers, online_lately = self._roster.update(snapshot), self._seen_online(snapshot)
+        view = FleetView(snapshot.lanes, workers, self._ledger.started, online_lately)
         decision = decide(view, snapshot.now_ms, self._chance, rules.policy, rules.targets, rules.window)
         applied = await self._applier.apply(decision, snapshot)
         self._reader.forget(applied.left)
@@ -73,3 +80,9 @@ class Term:
             backlog=waiting > 0,
             reclaiming=self._roster.reclaiming(snapshot),
         )
+
+    def _seen_online(self, snapshot: Snapshot) -> bool:
+        """Whether online jobs came lately."""
+        if any(lane[0].priority.online for lane in snapshot.lanes if lane):
+            self._online_ms = snapshot.now_ms
+        return snapshot.now_ms - self._online_ms < ONLINE_LATELY_MS

@@ -1,7 +1,8 @@
 -- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due dead [inbox …]
 -- ARGV token (member worker delay_ms)…
---   worker '' parks the job in `due` for delay_ms, with its score; delay 0 beside it sets aside a job that can't be read
--- → ok (attempt | gone | worker | expired | parked | malformed)… | not_leader
+--   worker '' parks the job in `due` for delay_ms, with its score; delay 0 beside it sets aside a job that can't be read,
+--   one below 0 refuses a job whose first token is predicted so many ms after its submission
+-- → ok (attempt | gone | worker | expired | parked | malformed | refused)… | not_leader
 -- Counters are written once a call, not once a job.
 local function look_at(P, worker, now)
   local lease = redis.call('ZSCORE', workers_key(P), worker)
@@ -72,6 +73,10 @@ local function assign_one(P, member, name, delay, attempt, round)
     round.ends[ref] = { job = job }
     return 'expired'
   end
+  if name == '' and delay < 0 then
+    round.ends[ref] = { job = job, refused = -delay }
+    return 'refused'
+  end
   if name == '' then
     redis.call('ZREM', lane_key(P, job.priority), member)
     place_in_due(job, round.now + delay)
@@ -90,6 +95,9 @@ local function write_ends(ends, now)
     demand_all(an_end.job)
     if an_end.malformed then
       set_aside(an_end.job, 'malformed', 'its stored description can not be read', now)
+    elseif an_end.refused then
+      local message = 'its first token would come ' .. int(an_end.refused) .. ' ms after its submission, past its target'
+      finalise(an_end.job, 'failed', failure(an_end.job, 'failed', 'unreachable', message), 'unreachable', now, '')
     else
       end_early(an_end.job, 'expired', 'its deadline passed while it waited', now)
     end

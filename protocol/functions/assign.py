@@ -14,17 +14,19 @@ JOBS_A_CALL = 100
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take the lane's entry `member` to `worker`; with no worker, park its job for `park_ms`.
+    """Take the lane's entry `member` to `worker`; with no worker, park its job for `park_ms`, or refuse it.
 
-    With neither the job is set aside, because it can't be read. An entry without a queued job is removed.
+    `refuse_ms` is the predicted wait for which it is refused. With none of these the job is set aside, because it
+    can't be read. An entry without a queued job is removed.
     """
 
     member: str | bytes
     worker: str = ""
     park_ms: int = 0
+    refuse_ms: int = 0
 
 
-Refusal = Literal["gone", "worker", "expired", "parked", "malformed"]
+Refusal = Literal["gone", "worker", "expired", "parked", "malformed", "refused"]
 
 
 def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | Refusal] | None]:
@@ -43,7 +45,7 @@ def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | R
     ]
     args: list[Arg] = [token]
     for move in moves[:JOBS_A_CALL]:
-        args += (move.member, move.worker, move.park_ms)
+        args += (move.member, move.worker, move.park_ms or -move.refuse_ms)
     return fcall("assign", names, args, _parse)
 
 
