@@ -48,8 +48,6 @@ def rules_of(settings: Settings) -> Rules:
     policy = POLICIES.get(settings.policy)
     if policy is None:
         raise SetupError(f"there is no policy {settings.policy!r}", f"Choose one of: {', '.join(sorted(POLICIES))}.")
-    targets = (settings.target_high_s, settings.target_medium_s, settings.target_low_s)
-    targets_ms = [1000 * target for target in targets]
     admissions = (settings.admission_high, settings.admission_medium, settings.admission_low)
     refuse = (priority for priority, how in zip(Priority, admissions, strict=True) if how == "refuse")
     limits = (settings.limit_high, settings.limit_medium, settings.limit_low)
@@ -57,7 +55,13 @@ def rules_of(settings: Settings) -> Rules:
     gap_s = settings.lead_s + 2 * settings.tick_s
     return Rules(
         policy=policy,
-        targets=Targets(*targets_ms, token_ms=settings.target_token_ms, refuse=frozenset(refuse)),
+        targets=Targets(
+            high_ms=1000 * settings.target_high_s,
+            medium_ms=1000 * settings.target_medium_s,
+            low_ms=1000 * settings.target_low_s,
+            token_ms=settings.target_token_ms,
+            refuse=frozenset(refuse),
+        ),
         window=Window(offline_ms=1000 * settings.window_s),
         times=TickTimes(*(round(1000 * seconds) for seconds in (settings.lead_s, settings.lease_s, gap_s))),
         limits=dict(zip(Priority, limits, strict=True)),

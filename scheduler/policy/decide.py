@@ -12,7 +12,7 @@ from scheduler.policy.window import Reason, Window, close
 from scheduler.policy.worker import Worker
 
 NOTHING = Decision()
-MOST_HELD = 16
+MOST_HELD = 4
 """So many jobs in a row that are held back end the round: those behind them are less urgent."""
 
 
@@ -100,7 +100,7 @@ class _Round:
         """The worker that takes it; None when it should rather wait."""
         policy, fleet = self._policy, self._fleet
         rivals = candidates
-        if policy.looks_past_full and not must_run_alone(job):
+        if policy.looks_past_full and len(candidates) < len(fleet.workers) and not must_run_alone(job):
             rivals = [worker for worker in fleet.workers if may_take(worker, job)]
         best = self._pick(job, rivals)
         if best in candidates and not policy.holds(job, best, fleet):
@@ -124,8 +124,7 @@ class _Round:
         return best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
 
     def _give(self, job: JobView, worker: Worker) -> None:
-        uncached = worker.uncached_tokens(job.spec)
-        predicted_ms = worker.first_token_ms(job, uncached)
+        uncached, predicted_ms = worker.uncached_tokens(job), worker.first_token_ms(job)
         pending_ms = REFERENCE.token_ms * worker.pending_tokens * worker.speed
         self._assignments.append(Assignment(job.ref, job.priority, worker.id, uncached, predicted_ms, pending_ms))
         worker.take(job)

@@ -24,7 +24,7 @@ class LeastWork(Policy):
         prefix stays together until its queue outweighs what sharing saves, and then an idle worker without the
         prefix takes over. `capacity` makes unequal workers comparable.
         """
-        prefill = worker.pending_tokens + 2 * worker.uncached_tokens(job.spec)
+        prefill = worker.pending_tokens + 2 * worker.uncached_tokens(job)
         streams = STEPS * (worker.held + worker.kv_tokens / KV_TOKENS_PER_TOKEN)
         return (prefill + streams) / max(1, worker.report.capacity)
 

@@ -7,7 +7,7 @@ order and the refusal are measured in `make bench-dispatch`, which README.md bes
 from collections.abc import Sequence
 
 from scheduler.policy.policy import Fleet, Policy
-from scheduler.policy.view import REFERENCE, JobView
+from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 
 PENDING_FULL_TOKENS = 8192
@@ -30,8 +30,7 @@ class Predictive(Policy):
 
     def score(self, job: JobView, worker: Worker) -> float:
         """Predicted first token × the worker's step: ms²."""
-        predicted_ms = worker.first_token_ms(job, worker.uncached_tokens(job.spec))
-        return predicted_ms * worker.base_ms * worker.speed
+        return worker.first_token_ms(job) * worker.base_ms * worker.speed
 
     def full(self, worker: Worker) -> bool:
         """Whether too much waits before it, or its KV cache is about to overflow; an empty one is never full."""
@@ -44,7 +43,16 @@ class Predictive(Policy):
         """Online: what is urgent and can still make it, shortest first; then what has time; then what is late."""
         if len(lane) < 2 or not lane[0].priority.online:
             return lane
-        return sorted(lane, key=lambda job: _urgency(job, fleet))
+        now_ms, target_ms, keyed = fleet.now_ms, fleet.targets.high_ms, []
+        for place, job in enumerate(lane):
+            waited_ms = now_ms - job.submitted_ms
+            # As `_slack_ms`, written out: this runs for each job of the window in each round.
+            slack_ms = max(target_ms, 3 * job.lone_ms) - waited_ms - job.prefill_ms
+            if 0 <= slack_ms < URGENT_MS:
+                keyed.append((0, job.prefill_ms, place))
+            else:
+                keyed.append((1 if slack_ms > 0 else 2, job.prefill_ms - AGING * waited_ms, place))
+        return [lane[place] for _, _, place in sorted(keyed)]
 
     def holds(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
         """Whether the job would make the worker's next step too long for its streams.
@@ -64,7 +72,7 @@ class Predictive(Policy):
 
     def _strains(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
         """Whether the next step, with all pending prompts and the job's own, is too long for those who stream."""
-        return worker.step_ms(worker.uncached_tokens(job.spec)) > worker.calm_ms(fleet.targets.token_ms)
+        return worker.step_ms(worker.uncached_tokens(job)) > worker.calm_ms(fleet.targets.token_ms)
 
     def settles(self, job: JobView, fleet: Fleet) -> bool:
         """Whether it has waited long enough to take less than the best; offline work always does."""
@@ -76,7 +84,7 @@ class Predictive(Policy):
         """Its predicted wait when that is past its target, or while all workers' streams are too slow already."""
         if not job.priority.online or not able:
             return None
-        soonest = min(worker.first_token_ms(job, worker.uncached_tokens(job.spec)) for worker in able)
+        soonest = min(worker.first_token_ms(job) for worker in able)
         wait_ms = fleet.waited_ms(job) + soonest
         slow = all(worker.report.slow_share > SLOW for worker in able)
         return wait_ms if slow or wait_ms > fleet.targets.first_token_ms(job) else None
@@ -86,21 +94,10 @@ class Predictive(Policy):
         if not job.priority.online:
             return None
         target = fleet.targets.first_token_ms(job)
-        moments = (job.submitted_ms + target - URGENT_MS - _prefill_ms(job), job.submitted_ms + SETTLE * target)
+        moments = (job.submitted_ms + target - URGENT_MS - job.prefill_ms, job.submitted_ms + SETTLE * target)
         return min((moment for moment in moments if moment > fleet.now_ms), default=None)
-
-
-def _prefill_ms(job: JobView) -> float:
-    return REFERENCE.token_ms * job.spec.prompt_tokens
 
 
 def _slack_ms(job: JobView, fleet: Fleet) -> float:
     """What is left until its first token is due, less its own prefill."""
-    return job.submitted_ms + fleet.targets.first_token_ms(job) - fleet.now_ms - _prefill_ms(job)
-
-
-def _urgency(job: JobView, fleet: Fleet) -> tuple[int, float]:
-    slack_ms, prefill_ms = _slack_ms(job, fleet), _prefill_ms(job)
-    if 0 <= slack_ms < URGENT_MS:
-        return 0, prefill_ms
-    return 1 if slack_ms >= URGENT_MS else 2, prefill_ms - AGING * fleet.waited_ms(job)
+    return job.submitted_ms + fleet.targets.first_token_ms(job) - fleet.now_ms - job.prefill_ms

@@ -1,5 +1,6 @@
 """What a decision sees: immutable, built by the dispatcher or by a simulator. Times are ms of one clock."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +40,7 @@ class JobView:
         start_by_ms: the deadline less the predicted run time; infinite without a deadline.
         tokens: what it holds of the KV cache at its end: prompt and output.
         lone_ms: how long its prefill takes on an idle reference engine with an empty cache.
+        prefill_ms: the part of that which its tokens take.
     """
 
     ref: str
@@ -51,6 +53,7 @@ class JobView:
     start_by_ms: float = field(init=False)
     tokens: int = field(init=False)
     lone_ms: float = field(init=False)
+    prefill_ms: float = field(init=False)
 
     def __post_init__(self) -> None:
         # All are asked for in each round that the job waits through, so they are worked out once.
@@ -59,6 +62,7 @@ class JobView:
         object.__setattr__(self, "start_by_ms", start_by_ms)
         object.__setattr__(self, "tokens", self.spec.cost_tokens)
         object.__setattr__(self, "lone_ms", lone_prefill_ms(self.spec.prompt_tokens))
+        object.__setattr__(self, "prefill_ms", REFERENCE.token_ms * self.spec.prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class WorkerView:
         speed: how long its engine takes, over the prediction for the reference engine; learned, 1 at first.
         models: the names that it serves; empty when it serves whatever its pool does.
         prefixes: hashes of the prompt blocks that its engine had in its cache when it last said so.
+        sent: hashes of prompts that went to it since.
     """
 
     id: str
@@ -104,6 +109,7 @@ class WorkerView:
     unseen: Unseen = NOTHING_UNSEEN
     models: frozenset[str] = frozenset()
     prefixes: frozenset[str] = frozenset()
+    sent: Container[str] = ()
     speed: float = 1.0
 
 

@@ -1,6 +1,7 @@
 """The working copy of a worker that a round weighs: what was reported, what was assigned since, what the round adds."""
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -24,6 +25,7 @@ class Worker:
         base_ms: how long a step takes that computes no prompt: all streams decode.
         models: the names that it serves; empty for all.
         cached: block hashes that its engine's cache held when it last said so.
+        sent: those that went to it since.
         alone: it was given a job that must run alone.
         prefixes: block hashes of the prompts that this round gave it.
     """
@@ -39,8 +41,17 @@ class Worker:
     base_ms: float
     models: frozenset[str]
     cached: frozenset[str]
+    sent: Container[str]
     alone: bool = False
     prefixes: set[str] = field(default_factory=set)
+    _room: int = field(init=False)
+    _asked: JobView | None = field(init=False, default=None)
+    _uncached: int = field(init=False, default=0)
+    _predicted_ms: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        # Prompt tokens of one step: the budget less a token for each stream.
+        self._room = max(1, (self.report.step_tokens or STEP_TOKENS) - self.streams)
 
     @classmethod
     def of(cls, view: WorkerView) -> Self:
@@ -64,23 +75,47 @@ class Worker:
             base_ms=_base_ms(streams, kv_tokens),
             models=view.models,
             cached=view.prefixes,
+            sent=view.sent,
         )
 
     def take(self, job: JobView) -> None:
         """Count a job that was given to it."""
         self.held += 1
-        self.pending_tokens += self.uncached_tokens(job.spec)
+        self.pending_tokens += self.uncached_tokens(job)
+        self._asked = None
         self.kv_tokens += job.tokens
         self.prefixes.update(job.spec.prefix)
 
-    def uncached_tokens(self, spec: JobSpec) -> int:
+    def uncached_tokens(self, job: JobView) -> int:
         """Prompt tokens less the leading blocks that its engine has cached or that a prompt of this round brings.
 
         In proportion, so that one common first block weighs what it saves and no more.
         """
+        self._ask(job)
+        return self._uncached
+
+    def first_token_ms(self, job: JobView) -> float:
+        """How long the job's first token takes from now on: the prompts before it, then its own, step by step."""
+        self._ask(job)
+        return self._predicted_ms
+
+    def _ask(self, job: JobView) -> None:
+        """Work it out once for a job: a round asks several times."""
+        if self._asked is job:
+            return
+        self._asked = job
+        own = self._uncached = self._count_uncached(job.spec)
+        tokens = self.pending_tokens + own
+        attention = REFERENCE.attention_ms * own * (job.spec.prompt_tokens - own / 2)
+        steps = -(-tokens // self._room)
+        self._predicted_ms = (REFERENCE.token_ms * tokens + attention + steps * self.base_ms) * self.speed
+
+    def _count_uncached(self, spec: JobSpec) -> int:
+        if not spec.prefix:
+            return spec.prompt_tokens
         shared = 0
         for block in spec.prefix:
-            if block not in self.cached and block not in self.prefixes:
+            if block not in self.cached and block not in self.prefixes and block not in self.sent:
                 break
             shared += 1
         return spec.prompt_tokens - shared_tokens(spec.prompt_tokens, shared) if shared else spec.prompt_tokens
@@ -90,24 +125,12 @@ class Worker:
         tokens = min(self.pending_tokens + new_tokens, self._room)
         return (self.base_ms + REFERENCE.token_ms * tokens) * self.speed
 
-    def first_token_ms(self, job: JobView, uncached: int) -> float:
-        """How long the job's first token takes from now on: the prompts before it, then its own, step by step."""
-        tokens = self.pending_tokens + uncached
-        attention = REFERENCE.attention_ms * uncached * (job.spec.prompt_tokens - uncached / 2)
-        steps = math.ceil(tokens / self._room)
-        return (REFERENCE.token_ms * tokens + attention + steps * self.base_ms) * self.speed
-
     def calm_ms(self, token_ms: float) -> float:
         """What its steps should stay below for streams with this target; one that it could never meet is let go.
 
         Three times a lone stream's step, as a first token may take three times its lone prefill.
         """
         return CALM * max(token_ms, 3 * REFERENCE.base_ms * self.speed)
-
-    @property
-    def _room(self) -> int:
-        """Prompt tokens of one step: the budget less a token for each stream."""
-        return max(1, (self.report.step_tokens or STEP_TOKENS) - self.streams)
 
 
 def _base_ms(streams: int, kv_tokens: int) -> float:

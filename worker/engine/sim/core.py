@@ -74,6 +74,10 @@ class SimCore:
         waiting = sum(seq.missing for seq in self._waiting.values())
         return waiting + sum(seq.missing for seq in self._running.values() if not _decodes(seq))
 
+    def caches(self, block: BlockHash) -> bool:
+        """Whether the prefix cache holds a block of this name."""
+        return self._pool.holds(block)
+
     def fits(self, request: SimRequest) -> bool:
         """Whether the request could ever run to its end here."""
         blocks = self._blocks(request.prompt_tokens + request.output_tokens)

@@ -1,0 +1,223 @@
+"""The event loop on virtual time: arrivals, steps, reports, deaths, and the dispatcher's rounds between them."""
+
+import heapq
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.policy.decide import decide
+from scheduler.policy.ledger import Ledger, Sent
+from scheduler.policy.order import Targets
+from scheduler.policy.policy import Policy
+from scheduler.policy.prefix_map import PrefixMap
+from scheduler.policy.speeds import Speeds
+from scheduler.policy.view import FleetView, WorkerView
+from scheduler.policy.window import Window
+from scheduler.term import ONLINE_LATELY_MS
+from tokenfleet.simulate.engine import SimWorker, WorkerSpec
+from tokenfleet.simulate.job import Outcome, Request
+from tokenfleet.simulate.lanes import Lanes
+
+PREFIXES_EVERY_MS = 1_000.0
+"""How often a worker's prefix set is read, as in scheduler/prefixes.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated.
+
+    Attributes:
+        report_ms: how often each worker publishes its load.
+        lease_ms: how long after its death a worker's jobs come back.
+    """
+
+    requests: Sequence[Request]
+    workers: Sequence[WorkerSpec]
+    policy: Policy
+    targets: Targets = field(default_factory=Targets)
+    window: Window = field(default_factory=Window)
+    report_ms: float = 50.0
+    lease_ms: float = 10_000.0
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Known:
+    """A worker as the dispatcher knows it."""
+
+    worker: SimWorker
+    view: WorkerView
+    reported_ms: float = 0.0
+    alive: bool = True
+
+
+class World:
+    """One run."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self.now_ms = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._lanes = Lanes()
+        self.ledger, self.speeds, self._prefixes = Ledger(), Speeds(), PrefixMap()
+        self._workers: dict[str, _Known] = {}
+        self.outcomes = {request.ref: Outcome(request, request.view()) for request in scenario.requests}
+        self._chance = random.Random(scenario.seed)  # noqa: S311 - breaks ties, guards nothing
+        self._attempts = 0
+        self._online_ms = float("-inf")
+        self._open = len(self.outcomes)
+        self._wake_ms: float | None = None
+
+    def run(self) -> list[Outcome]:
+        """Until every request has ended; the outcomes in the order of the requests."""
+        for request in self._scenario.requests:
+            self._at(request.at_ms, lambda request=request: self._arrive(request))  # type: ignore[misc]
+            if request.cancel_ms is not None:
+                self._at(request.cancel_ms, lambda request=request: self._cancel(request))  # type: ignore[misc]
+        for place, spec in enumerate(self._scenario.workers):
+            self._at(spec.joins_ms, lambda spec=spec, place=place: self._join(spec, place))  # type: ignore[misc]
+        while self._events and self._open:
+            self.now_ms, _, event = heapq.heappop(self._events)
+            event()
+        return list(self.outcomes.values())
+
+    def _at(self, moment_ms: float, event: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (moment_ms, self._count, event))
+
+    def _arrive(self, request: Request) -> None:
+        outcome = self.outcomes[request.ref]
+        self._lanes.of[request.priority].add(outcome.job)
+        if request.priority.online:
+            self._online_ms = self.now_ms
+        self._round()
+
+    def _cancel(self, request: Request) -> None:
+        outcome = self.outcomes[request.ref]
+        if outcome.ended_ms is not None or outcome.refused:
+            return
+        outcome.cancelled = True
+        self._lanes.of[request.priority].remove(request.ref)
+        known = self._workers.get(outcome.worker)
+        if known and request.ref in known.worker.jobs:
+            known.worker.abort(request.ref)
+            self.ledger.ended(outcome.worker, outcome.attempt)
+        self._open -= 1
+        self._round()
+
+    def _join(self, spec: WorkerSpec, place: int) -> None:
+        worker = SimWorker(spec, self._scenario.targets)
+        view = WorkerView(spec.name, spec.name, active=True, slots=spec.sequences, held=0)
+        self._workers[spec.name] = _Known(worker, view)
+        first = self.now_ms + self._scenario.report_ms * (place + 1) / len(self._scenario.workers)
+        self._at(first, lambda: self._report(spec.name))
+        self._at(first, lambda: self._tell_prefixes(spec.name))
+        if spec.dies_ms is not None:
+            self._at(spec.dies_ms, lambda: self._die(spec.name))
+        self._round()
+
+    def _report(self, name: str) -> None:
+        known = self._workers.get(name)
+        if known is None or not known.alive:
+            return
+        report = known.worker.report(self.now_ms)
+        known.view = WorkerView(name, name, active=True, slots=known.view.slots, held=0, report=report)
+        known.reported_ms = self.now_ms
+        self.ledger.reported(name, report)
+        self.speeds.reported(name, report)
+        self._at(self.now_ms + self._scenario.report_ms, lambda: self._report(name))
+        self._round()
+
+    def _tell_prefixes(self, name: str) -> None:
+        known = self._workers.get(name)
+        if known and known.alive:
+            self._prefixes.told(name, known.worker.prefixes(), self.now_ms)
+            self._at(self.now_ms + PREFIXES_EVERY_MS, lambda: self._tell_prefixes(name))
+
+    def _die(self, name: str) -> None:
+        """Nobody notices before its lease ends."""
+        known = self._workers[name]
+        known.alive = False
+        self._at(self.now_ms + self._scenario.lease_ms, lambda: self._reclaim(name))
+
+    def _reclaim(self, name: str) -> None:
+        """Its jobs begin anew, in their places."""
+        known = self._workers.pop(name)
+        for outcome in known.worker.jobs.values():
+            outcome.worker, outcome.started_ms, outcome.first_ms, outcome.tokens = "", None, None, 0
+            outcome.tries += 1
+            self._lanes.of[outcome.job.priority].add(outcome.job)
+        self.ledger.keep(self._workers)
+        self.speeds.keep(self._workers)
+        self._prefixes.keep(self._workers)
+        self._round()
+
+    def _step(self, known: _Known) -> None:
+        ends_ms = known.worker.begin_step(self.now_ms)
+        if ends_ms is not None:
+            self._at(ends_ms, lambda: self._step_ended(known))
+
+    def _step_ended(self, known: _Known) -> None:
+        if not known.alive:
+            return
+        ended = known.worker.end_step(self.now_ms)
+        for outcome in ended:
+            self.ledger.ended(outcome.worker, outcome.attempt)
+        self._open -= len(ended)
+        self._step(known)
+        if ended:
+            self._round()
+
+    def _round(self) -> None:
+        """What the scheduler does whenever something happened."""
+        lanes = self._lanes.heads()
+        if not lanes:
+            return
+        scenario = self._scenario
+        lately = self.now_ms - self._online_ms < ONLINE_LATELY_MS
+        view = FleetView(lanes, tuple(self._views()), self.ledger.started, lately)
+        decision = decide(view, self.now_ms, self._chance, scenario.policy, scenario.targets, scenario.window)
+        for item in decision.assignments:
+            self._assign(item.ref, item.worker, item.prompt_tokens, item.predicted_ms, item.pending_ms)
+        for refusal in decision.refusals:
+            outcome = self.outcomes[refusal.ref]
+            outcome.refused = True
+            self._lanes.of[refusal.priority].remove(refusal.ref)
+            self._open -= 1
+        if decision.wake_at_ms is not None and (self._wake_ms is None or decision.wake_at_ms < self._wake_ms):
+            self._wake_ms = max(decision.wake_at_ms, self.now_ms + 1)
+            self._at(self._wake_ms, self._woken)
+
+    def _woken(self) -> None:
+        self._wake_ms = None
+        self._round()
+
+    def _views(self) -> Iterable[WorkerView]:
+        for name, known in self._workers.items():
+            before = known.view
+            yield WorkerView(
+                name,
+                name,
+                active=True,
+                slots=before.slots,
+                held=len(known.worker.jobs),
+                report=before.report,
+                report_age_ms=self.now_ms - known.reported_ms,
+                unseen=self.ledger.unseen(name, self.now_ms),
+                prefixes=self._prefixes.told_by(name),
+                sent=self._prefixes.sent_to(name),
+                speed=self.speeds.of(name),
+            )
+
+    def _assign(self, ref: str, name: str, uncached: int, predicted_ms: float, pending_ms: float) -> None:
+        outcome, known = self.outcomes[ref], self._workers[name]
+        self._lanes.of[outcome.job.priority].take(ref)
+        self._attempts += 1
+        outcome.attempt, outcome.predicted_ms = self._attempts, predicted_ms
+        self.ledger.assigned(name, self._attempts, Sent(self.now_ms, uncached, outcome.job.tokens))
+        self.speeds.assigned(name, self._attempts, predicted_ms, pending_ms)
+        self._prefixes.assigned(name, outcome.job.spec.prefix, self.now_ms)
+        known.worker.start(outcome, uncached, self.now_ms)
+        if known.alive and known.worker.step is None:
+            self._step(known)
