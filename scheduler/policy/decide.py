@@ -20,7 +20,7 @@ def decide(view: FleetView, now_ms: float, rng: Chance, policy: Policy, targets:
     """Choose who starts where. Pure: same view, time and seed, same decision."""
     if not view.lanes:
         return NOTHING
-    able = [Worker.of(worker) for worker in view.workers if worker.active and not worker.solo]
+    able = [Worker.of(worker, now_ms) for worker in view.workers if worker.active and not worker.solo]
     accepting = {worker.id for worker in view.workers if accepts(worker)}
     workers = [worker for worker in able if worker.id in accepting and not policy.full(worker)]
     if not workers:

@@ -74,7 +74,7 @@ class Ledger:
         """Forget all other workers; an id that is gone never comes back."""
         self._accounts = {name: account for name, account in self._accounts.items() if name in workers}
 
-    def unseen(self, worker: str, now_ms: float) -> Unseen:
+    def unseen(self, worker: str) -> Unseen:
         """The sum over the attempts that no report of the worker contains yet."""
         account = self._accounts.get(worker)
         if not account or not account.attempts:
@@ -84,5 +84,5 @@ class Ledger:
             jobs=len(sent),
             prompt_tokens=sum(one.prompt_tokens for one in sent),
             kv_tokens=sum(one.kv_tokens for one in sent),
-            arrivals=tuple((max(0.0, now_ms - one.at_ms), one.prompt_tokens) for one in sent),
+            arrivals=tuple((one.at_ms, one.prompt_tokens) for one in sent),
         )

@@ -75,7 +75,7 @@ class Unseen:
     kv_tokens: int = 0
     """Prompt and output: what the jobs will hold."""
     arrivals: tuple[tuple[float, int], ...] = ()
-    """(ms ago, prompt tokens) of each, oldest first."""
+    """(when, prompt tokens) of each, oldest first."""
 
 
 NOTHING_UNSEEN = Unseen()
@@ -90,7 +90,7 @@ class WorkerView:
         slots: how many jobs it takes at most.
         held: how many it holds now by Redis's count, never stale.
         solo: it runs a job that must run alone.
-        report: what it last published about itself, `report_age_ms` ago.
+        report: what it last published about itself, at `reported_ms`.
         unseen: what was assigned since.
         speed: how long its engine takes, over the prediction for the reference engine; learned, 1 at first.
         models: the names that it serves; empty when it serves whatever its pool does.
@@ -105,7 +105,7 @@ class WorkerView:
     held: int
     solo: bool = False
     report: LoadReport = LoadReport()
-    report_age_ms: float = 0
+    reported_ms: float = 0
     unseen: Unseen = NOTHING_UNSEEN
     models: frozenset[str] = frozenset()
     prefixes: frozenset[str] = frozenset()

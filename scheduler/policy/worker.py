@@ -1,6 +1,5 @@
 """The working copy of a worker that a round weighs: what was reported, what was assigned since, what the round adds."""
 
-import math
 from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Self
@@ -54,28 +53,21 @@ class Worker:
         self._room = max(1, (self.report.step_tokens or STEP_TOKENS) - self.streams)
 
     @classmethod
-    def of(cls, view: WorkerView) -> Self:
+    def of(cls, view: WorkerView, now_ms: float) -> Self:
         """The worker at the round's beginning."""
         report, unseen = view.report, view.unseen
         kv_tokens = report.kv_used_tokens + unseen.kv_tokens
-        before = report.pending_prefill_tokens + unseen.prompt_tokens
-        pending = _left(view, max(0, view.held - report.prefilling - unseen.jobs), kv_tokens) if before else 0
-        # Of the jobs without a first token so many are taken to wait as of their tokens are left.
-        waiting = math.ceil((report.prefilling + unseen.jobs) * pending / before) if before else 0
+        before, fresh = report.pending_prefill_tokens + unseen.prompt_tokens, report.prefilling + unseen.jobs
+        pending, waiting = 0, 0
+        if before:
+            pending = _left(view, max(0, view.held - fresh), kv_tokens, now_ms)
+            # Of the jobs without a first token so many are taken to wait as of their tokens are left.
+            waiting = -(-fresh * pending // before)
         streams = max(0, view.held - waiting)
+        base_ms = _base_ms(streams, kv_tokens)
         return cls(
-            id=view.id,
-            slots=view.slots,
-            report=report,
-            speed=view.speed,
-            held=view.held,
-            streams=streams,
-            pending_tokens=pending,
-            kv_tokens=kv_tokens,
-            base_ms=_base_ms(streams, kv_tokens),
-            models=view.models,
-            cached=view.prefixes,
-            sent=view.sent,
+            *(view.id, view.slots, report, view.speed, view.held, streams, pending, kv_tokens, base_ms),
+            *(view.models, view.prefixes, view.sent),
         )
 
     def take(self, job: JobView) -> None:
@@ -137,12 +129,13 @@ def _base_ms(streams: int, kv_tokens: int) -> float:
     return REFERENCE.base_ms + REFERENCE.token_ms * streams + REFERENCE.decode_kv_ms * kv_tokens
 
 
-def _left(view: WorkerView, streams: int, kv_tokens: int) -> int:
+def _left(view: WorkerView, streams: int, kv_tokens: int, now_ms: float) -> int:
     """Prompt tokens that are pending now: the report's and each arrival's, less what the time was enough for."""
     room = max(1, (view.report.step_tokens or STEP_TOKENS) - streams)
     token_ms = (REFERENCE.token_ms + _base_ms(streams, kv_tokens) / room) * view.speed
-    left, ago_ms = float(view.report.pending_prefill_tokens), view.report_age_ms
-    for arrived_ago_ms, tokens in view.unseen.arrivals:
-        left = max(0.0, left - max(0.0, ago_ms - arrived_ago_ms) / token_ms) + tokens
-        ago_ms = min(ago_ms, arrived_ago_ms)
-    return int(max(0.0, left - max(0.0, ago_ms) / token_ms))
+    left, at_ms = float(view.report.pending_prefill_tokens), view.reported_ms
+    for arrived_ms, tokens in view.unseen.arrivals:
+        if arrived_ms > at_ms:
+            left, at_ms = max(0.0, left - (arrived_ms - at_ms) / token_ms), arrived_ms
+        left += tokens
+    return int(max(0.0, left - (now_ms - at_ms) / token_ms))

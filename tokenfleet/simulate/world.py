@@ -2,9 +2,10 @@
 
 import heapq
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from protocol.messages import LoadReport
 from scheduler.policy.decide import decide
 from scheduler.policy.ledger import Ledger, Sent
 from scheduler.policy.order import Targets
@@ -13,6 +14,7 @@ from scheduler.policy.prefix_map import PrefixMap
 from scheduler.policy.speeds import Speeds
 from scheduler.policy.view import FleetView, WorkerView
 from scheduler.policy.window import Window
+from scheduler.shard_loop import GATHER_S
 from scheduler.term import ONLINE_LATELY_MS
 from tokenfleet.simulate.engine import SimWorker, WorkerSpec
 from tokenfleet.simulate.job import Outcome, Request
@@ -46,9 +48,11 @@ class _Known:
     """A worker as the dispatcher knows it."""
 
     worker: SimWorker
-    view: WorkerView
+    report: LoadReport
     reported_ms: float = 0.0
     alive: bool = True
+    view: WorkerView | None = None
+    """None once something has changed."""
 
 
 class World:
@@ -68,6 +72,7 @@ class World:
         self._online_ms = float("-inf")
         self._open = len(self.outcomes)
         self._wake_ms: float | None = None
+        self._backlog = self._gathering = False
 
     def run(self) -> list[Outcome]:
         """Until every request has ended; the outcomes in the order of the requests."""
@@ -102,14 +107,14 @@ class World:
         known = self._workers.get(outcome.worker)
         if known and request.ref in known.worker.jobs:
             known.worker.abort(request.ref)
+            known.view = None
             self.ledger.ended(outcome.worker, outcome.attempt)
         self._open -= 1
         self._round()
 
     def _join(self, spec: WorkerSpec, place: int) -> None:
         worker = SimWorker(spec, self._scenario.targets)
-        view = WorkerView(spec.name, spec.name, active=True, slots=spec.sequences, held=0)
-        self._workers[spec.name] = _Known(worker, view)
+        self._workers[spec.name] = _Known(worker, worker.report(self.now_ms), self.now_ms)
         first = self.now_ms + self._scenario.report_ms * (place + 1) / len(self._scenario.workers)
         self._at(first, lambda: self._report(spec.name))
         self._at(first, lambda: self._tell_prefixes(spec.name))
@@ -121,9 +126,8 @@ class World:
         known = self._workers.get(name)
         if known is None or not known.alive:
             return
-        report = known.worker.report(self.now_ms)
-        known.view = WorkerView(name, name, active=True, slots=known.view.slots, held=0, report=report)
-        known.reported_ms = self.now_ms
+        report = known.report = known.worker.report(self.now_ms)
+        known.reported_ms, known.view = self.now_ms, None
         self.ledger.reported(name, report)
         self.speeds.reported(name, report)
         self._at(self.now_ms + self._scenario.report_ms, lambda: self._report(name))
@@ -133,6 +137,7 @@ class World:
         known = self._workers.get(name)
         if known and known.alive:
             self._prefixes.told(name, known.worker.prefixes(), self.now_ms)
+            known.view = None
             self._at(self.now_ms + PREFIXES_EVERY_MS, lambda: self._tell_prefixes(name))
 
     def _die(self, name: str) -> None:
@@ -162,6 +167,8 @@ class World:
         if not known.alive:
             return
         ended = known.worker.end_step(self.now_ms)
+        if ended:
+            known.view = None
         for outcome in ended:
             self.ledger.ended(outcome.worker, outcome.attempt)
         self._open -= len(ended)
@@ -170,13 +177,26 @@ class World:
             self._round()
 
     def _round(self) -> None:
-        """What the scheduler does whenever something happened."""
+        """What the scheduler does whenever something happened; while jobs are left waiting, it gathers news first."""
+        if not self._backlog:
+            self._decide()
+        elif not self._gathering:
+            self._gathering = True
+            self._at(self.now_ms + 1000 * GATHER_S, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._decide()
+
+    def _decide(self) -> None:
         lanes = self._lanes.heads()
+        self._backlog = False
         if not lanes:
             return
         scenario = self._scenario
+        workers = tuple(self._view_of(name, known) for name, known in self._workers.items())
         lately = self.now_ms - self._online_ms < ONLINE_LATELY_MS
-        view = FleetView(lanes, tuple(self._views()), self.ledger.started, lately)
+        view = FleetView(lanes, workers, self.ledger.started, lately)
         decision = decide(view, self.now_ms, self._chance, scenario.policy, scenario.targets, scenario.window)
         for item in decision.assignments:
             self._assign(item.ref, item.worker, item.prompt_tokens, item.predicted_ms, item.pending_ms)
@@ -185,6 +205,7 @@ class World:
             outcome.refused = True
             self._lanes.of[refusal.priority].remove(refusal.ref)
             self._open -= 1
+        self._backlog = any(len(lane) for lane in self._lanes.of.values())
         if decision.wake_at_ms is not None and (self._wake_ms is None or decision.wake_at_ms < self._wake_ms):
             self._wake_ms = max(decision.wake_at_ms, self.now_ms + 1)
             self._at(self._wake_ms, self._woken)
@@ -193,22 +214,22 @@ class World:
         self._wake_ms = None
         self._round()
 
-    def _views(self) -> Iterable[WorkerView]:
-        for name, known in self._workers.items():
-            before = known.view
-            yield WorkerView(
+    def _view_of(self, name: str, known: _Known) -> WorkerView:
+        if known.view is None:
+            known.view = WorkerView(
                 name,
                 name,
                 active=True,
-                slots=before.slots,
+                slots=known.worker.spec.sequences,
                 held=len(known.worker.jobs),
-                report=before.report,
-                report_age_ms=self.now_ms - known.reported_ms,
-                unseen=self.ledger.unseen(name, self.now_ms),
+                report=known.report,
+                reported_ms=known.reported_ms,
+                unseen=self.ledger.unseen(name),
                 prefixes=self._prefixes.told_by(name),
                 sent=self._prefixes.sent_to(name),
                 speed=self.speeds.of(name),
             )
+        return known.view
 
     def _assign(self, ref: str, name: str, uncached: int, predicted_ms: float, pending_ms: float) -> None:
         outcome, known = self.outcomes[ref], self._workers[name]
@@ -219,5 +240,6 @@ class World:
         self.speeds.assigned(name, self._attempts, predicted_ms, pending_ms)
         self._prefixes.assigned(name, outcome.job.spec.prefix, self.now_ms)
         known.worker.start(outcome, uncached, self.now_ms)
+        known.view = None
         if known.alive and known.worker.step is None:
             self._step(known)

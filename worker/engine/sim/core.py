@@ -117,16 +117,21 @@ class SimCore:
     def _continue_running(self) -> tuple[list[Chunk], list[str]]:
         chunks: list[Chunk] = []
         preempted: list[str] = []
-        budget = self.limits.step_tokens
+        budget, block = self.limits.step_tokens, self.limits.block_tokens
         for seq in list(self._running.values()):
             count = min(seq.missing, budget)
             if not count:
                 break
-            while seq.request.id in self._running and not self._reserve(seq, count):
-                preempted.append(self._preempt_youngest())
-            if seq.request.id in self._running:
-                chunks.append((seq, count))
-                budget -= count
+            # Most steps of a decoding sequence stay within its last block: nothing to reserve.
+            if count > 1 or not seq.generated or seq.computed % block == 0:
+                while seq.request.id in self._running and not self._reserve(seq, count):
+                    preempted.append(self._preempt_youngest())
+                if seq.request.id not in self._running:
+                    continue
+            elif preempted and seq.request.id not in self._running:
+                continue
+            chunks.append((seq, count))
+            budget -= count
         return chunks, preempted
 
     def _preempt_youngest(self) -> str:
@@ -173,9 +178,14 @@ class SimCore:
         return True
 
     def _duration_ms(self, chunks: Sequence[Chunk]) -> float:
-        decode_kv = sum(seq.computed for seq, _ in chunks if _decodes(seq))
-        pairs = sum(count * (seq.computed + count / 2) for seq, count in chunks if not _decodes(seq))
-        return self.profile.step_ms(sum(count for _, count in chunks), decode_kv, pairs)
+        decode_kv, pairs, tokens = 0, 0.0, 0
+        for seq, count in chunks:
+            tokens += count
+            if _decodes(seq):
+                decode_kv += seq.computed
+            else:
+                pairs += count * (seq.computed + count / 2)
+        return self.profile.step_ms(tokens, decode_kv, pairs)
 
     def _advance(self, chunks: Sequence[Chunk]) -> tuple[dict[str, int], tuple[str, ...]]:
         emitted: dict[str, int] = {}
