@@ -12,7 +12,7 @@ from scheduler.policy.window import Reason, Window, close
 from scheduler.policy.worker import Worker
 
 NOTHING = Decision()
-MOST_HELD = 4
+MOST_HELD = 8
 """So many jobs in a row that are held back end the round: those behind them are less urgent."""
 
 

@@ -44,6 +44,7 @@ class Worker:
     alone: bool = False
     prefixes: set[str] = field(default_factory=set)
     _room: int = field(init=False)
+    _residual_ms: float = field(init=False)
     _asked: JobView | None = field(init=False, default=None)
     _uncached: int = field(init=False, default=0)
     _predicted_ms: float = field(init=False, default=0.0)
@@ -51,6 +52,8 @@ class Worker:
     def __post_init__(self) -> None:
         # Prompt tokens of one step: the budget less a token for each stream.
         self._room = max(1, (self.report.step_tokens or STEP_TOKENS) - self.streams)
+        pending = min(self.pending_tokens, self._room)
+        self._residual_ms = (self.base_ms + REFERENCE.token_ms * pending) / 2 if self.held else 0.0
 
     @classmethod
     def of(cls, view: WorkerView, now_ms: float) -> Self:
@@ -100,7 +103,9 @@ class Worker:
         tokens = self.pending_tokens + own
         attention = REFERENCE.attention_ms * own * (job.spec.prompt_tokens - own / 2)
         steps = -(-tokens // self._room)
-        self._predicted_ms = (REFERENCE.token_ms * tokens + attention + steps * self.base_ms) * self.speed
+        # A step is under way: on average half of it is left.
+        residual = self._residual_ms
+        self._predicted_ms = (residual + REFERENCE.token_ms * tokens + attention + steps * self.base_ms) * self.speed
 
     def _count_uncached(self, spec: JobSpec) -> int:
         if not spec.prefix:
