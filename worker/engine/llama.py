@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from protocol.errors import SetupError
 from protocol.wire import JsonObject
-from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest
+from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.child import Child
 from worker.engine.model_file import MODEL_NAME, ensure_model
 from worker.engine.openai import OpenAIEngine
@@ -49,7 +49,7 @@ class LlamaEngine:
         arguments = (str(model_path), options.model or MODEL_NAME, *map(str, numbers))
         self._child = await Child.start("worker.engine.llama_child", arguments)
         address = await self._child.address(options.start_timeout_s)
-        self._server = OpenAIEngine(replace(options, url=address))
+        self._server = OpenAIEngine(replace(options, attach=address))
         return await self._server.start()
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
@@ -65,6 +65,18 @@ class LlamaEngine:
         if self._server is None or self._child is None:
             return EngineLoad()
         return replace(await self._server.load(), resident_bytes=self._child.resident_bytes())
+
+    def prefixes(self) -> frozenset[str]:
+        """None: llama.cpp does not tell what its cache holds."""
+        return frozenset()
+
+    async def sleep(self) -> None:
+        """Refuse: llama.cpp gives its memory back only with its process."""
+        raise SleepRefused("llama.cpp has no sleep mode; stop the worker instead, it loads within seconds")
+
+    async def wake(self) -> None:
+        """Refuse, as `sleep`: it never sleeps."""
+        raise SleepRefused("llama.cpp never sleeps")
 
     async def wait_dead(self) -> str:
         """Return once the child ended, or its server no longer answers."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from protocol.errors import SetupError
 from protocol.wire import JsonObject
-from worker.engine.base import Capacity, EngineDead, EngineFault, EngineLoad, EngineRequest
+from worker.engine.base import Capacity, EngineDead, EngineFault, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.openai_http import Upstream
 from worker.engine.openai_rules import capacity_of, read_chunk, speaks, usage_chunk
 from worker.engine.options import EngineOptions
@@ -26,10 +26,10 @@ class OpenAIEngine:
         """Set up without connecting.
 
         Raises:
-            SetupError: `options.url` is no http(s) URL.
+            SetupError: `options.attach` is no http(s) URL.
         """
         self._options = options
-        self._upstream = Upstream(options.url, options.api_key, options.stall_s)
+        self._upstream = Upstream(options.attach, options.api_key, options.stall_s)
         self._capacity = Capacity(slots=options.slots)
         self._tally = Tally()
         self._suspicious = asyncio.Event()
@@ -94,6 +94,18 @@ class OpenAIEngine:
         """Counted from the requests of this client: another client's are not seen."""
         return self._tally.load(self._capacity.slots)
 
+    def prefixes(self) -> frozenset[str]:
+        """None: such a server does not tell what its cache holds."""
+        return frozenset()
+
+    async def sleep(self) -> None:
+        """Refuse: the OpenAI interface knows no sleep."""
+        raise SleepRefused("a server behind the OpenAI interface can't be put to sleep; the engine vllm can")
+
+    async def wake(self) -> None:
+        """Refuse, as `sleep`: it never sleeps."""
+        raise SleepRefused("a server behind the OpenAI interface never sleeps")
+
     async def wait_dead(self) -> str:
         """Return once three health checks in a row failed; they come faster when requests do not get through."""
         failures = 0
@@ -125,6 +137,6 @@ def from_options(options: EngineOptions) -> OpenAIEngine:
     """Build it from a worker's settings.
 
     Raises:
-        SetupError: `options.url` is no http(s) URL.
+        SetupError: `options.attach` is no http(s) URL.
     """
     return OpenAIEngine(options)

@@ -21,8 +21,14 @@ DONE = "[DONE]"
 class Upstream:
     """Sends requests to one server and reads its answers."""
 
-    def __init__(self, url: str, api_key: str = "", stall_s: float = 120.0) -> None:
+    def __init__(self, url: str, api_key: str = "", stall_s: float = 120.0, *, keep_alive: bool = False) -> None:
         """Take the server's root, with or without `/v1`; nothing is sent yet.
+
+        Args:
+            url: where it listens.
+            api_key: sent as a bearer token; empty for none.
+            stall_s: a stream that is silent for so long is given up; 0 waits for ever.
+            keep_alive: send one request after the other over the same connection: for questions, not for work.
 
         Raises:
             SetupError: the address is no http(s) URL.
@@ -32,8 +38,10 @@ class Upstream:
             msg = f"the engine's address {url!r} is no http:// or https:// URL"
             raise SetupError(msg, "Give it as in http://127.0.0.1:8000.")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=stall_s)
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=stall_s or None)
+        self._keep_alive = keep_alive
         self._session: aiohttp.ClientSession | None = None
+        self._open: set[aiohttp.ClientResponse] = set()
         self._health_path = "/health"
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[str, None]:
@@ -59,17 +67,24 @@ class Upstream:
         async with _translated(), self._post(request) as response:
             return read_object(await _read(response))
 
-    async def get(self, path: str) -> tuple[int, JsonObject]:
-        """Status and object of a GET; status 0 when the server did not answer, {} when it sent no object."""
-        timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
+    async def call(self, method: str, path: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, bytes]:
+        """Status and content of a request without a body; status 0 when the server did not answer in time."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
-            async with self._opened().get(self._root + path, timeout=timeout) as response:
-                content = await _read(response)
-                return response.status, read_object(content) if content else {}
+            async with self._opened().request(method, self._root + path, timeout=timeout) as response:
+                return response.status, await _read(response)
         except EngineFault:
-            return response.status, {}
+            return response.status, b""
         except (aiohttp.ClientError, OSError):
-            return 0, {}
+            return 0, b""
+
+    async def get(self, path: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, JsonObject]:
+        """Status and object of a GET; status 0 when the server did not answer, {} when it sent no object."""
+        status, content = await self.call("GET", path, timeout_s)
+        try:
+            return status, read_object(content) if content else {}
+        except EngineFault:
+            return status, {}
 
     async def health(self) -> int:
         """Status of the server's own health check; 0 when it does not answer."""
@@ -80,10 +95,13 @@ class Upstream:
         return status
 
     async def close(self) -> None:
-        """Break all connections; the next request opens new ones."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Break all connections; the next request opens new ones. Whoever still reads gets an `EngineFault`."""
+        session, self._session = self._session, None
+        for response in self._open:
+            # Who waits for more of an answer is not told by the session's end, and would wait for ever.
+            response.content.set_exception(aiohttp.ServerDisconnectedError())
+        if session is not None:
+            await session.close()
 
     @asynccontextmanager
     async def _post(self, request: EngineRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
@@ -99,13 +117,17 @@ class Upstream:
             if response.status != 200:
                 content = await _read(response)
                 raise error_of_status(response.status, content, response.headers, datetime.now(UTC))
-            yield response
+            self._open.add(response)
+            try:
+                yield response
+            finally:
+                self._open.discard(response)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             # A connection for each request: a reused one may break at the moment of use, and whether the
             # server has begun by then can't be told. Against a generation its cost is nothing.
-            connector = aiohttp.TCPConnector(limit=0, force_close=True)
+            connector = aiohttp.TCPConnector(limit=0, force_close=not self._keep_alive)
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self._session
 

@@ -24,6 +24,8 @@ class EngineOptions:
     """All that serve over HTTP: a stream that is silent for so long is given up."""
     start_timeout_s: float = 120.0
     """openai, llama: how long the server may take to come up."""
+    start_silence_s: float = 600.0
+    """vllm: a start without a line of output for so long is given up; one that gets on may take its time."""
     arguments: tuple[str, ...] = ()
     """vllm: flags for `vllm serve`."""
     python: Path | None = None

@@ -13,6 +13,7 @@ ENGINES: dict[str, str] = {
     "sim": "worker.engine.sim.engine",
     "openai": "worker.engine.openai",
     "llama": "worker.engine.llama",
+    "vllm": "worker.engine.vllm.engine",
 }
 """Name → module with a `from_options(EngineOptions) -> Engine`."""
 

@@ -15,7 +15,7 @@ import pytest
 from protocol.errors import SetupError
 from tests.worker.engine.attempts import chat, collect
 from worker.assemble import assemble
-from worker.engine.base import Capacity, EngineDead, EngineLoad
+from worker.engine.base import Capacity, EngineDead, EngineLoad, SleepRefused
 from worker.engine.llama import LlamaEngine
 from worker.engine.model_file import ensure_model
 from worker.engine.options import EngineOptions
@@ -99,3 +99,11 @@ async def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
         await engine.start()
     assert not caught.value.reached
     await engine.close()
+
+
+async def test_it_neither_sleeps_nor_tells_what_its_cache_holds() -> None:
+    engine = LlamaEngine(EngineOptions())
+    assert engine.prefixes() == frozenset()
+    for order in (engine.sleep, engine.wake):
+        with pytest.raises(SleepRefused, match=r"llama\.cpp"):
+            await order()

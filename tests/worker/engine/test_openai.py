@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from protocol.errors import SetupError
 from protocol.wire import JsonObject, dumps, loads
+from tests.support.waiting import eventually
 from tests.worker.engine.attempts import chat, collect, completion, embedding
 from worker.assemble import assemble
 from worker.engine.base import (
@@ -20,6 +21,7 @@ from worker.engine.base import (
     EngineFault,
     EngineLoad,
     EngineRefused,
+    SleepRefused,
 )
 from worker.engine.openai import OpenAIEngine
 from worker.engine.options import EngineOptions
@@ -119,7 +121,7 @@ async def server(stage: Stage) -> AsyncIterator[TestServer]:
 
 @pytest.fixture
 async def engine(server: TestServer) -> AsyncIterator[OpenAIEngine]:
-    built = OpenAIEngine(EngineOptions(url=f"{server.make_url('/v1')}", slots=2, stall_s=0.2))
+    built = OpenAIEngine(EngineOptions(attach=f"{server.make_url('/v1')}", slots=2, stall_s=0.2))
     assert await built.start() == Capacity(2, 4096)
     yield built
     await built.close()
@@ -191,6 +193,11 @@ async def test_the_engine_says_how_long_to_wait_and_what_is_wrong(engine: OpenAI
     assert (refused.value.status_code, refused.value.body) == (422, {"error": {"message": "bad"}})
 
 
+async def hangs_before_it_answers(request: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    return web.Response()
+
+
 def hangs(stage: Stage, *pieces: bytes) -> Play:
     """Sends the pieces, then nothing until the client leaves."""
 
@@ -231,6 +238,22 @@ async def test_closing_aborts_on_the_server_and_load_counts(engine: OpenAIEngine
     assert await engine.load() == EngineLoad()
 
 
+@pytest.mark.parametrize("before", [(), (said("a"),)], ids=["no answer", "a broken answer"])
+async def test_closing_ends_whoever_still_reads(server: TestServer, stage: Stage, before: tuple[bytes, ...]) -> None:
+    """Without a limit on silence, as engines with a watch of their own use it."""
+    engine = OpenAIEngine(EngineOptions(attach=str(server.make_url("/")), stall_s=0))
+    await engine.start()
+    stage.play = hangs(stage, *before) if before else hangs_before_it_answers
+    reading = asyncio.ensure_future(collect(engine, chat("Hi")))
+    await asyncio.wait_for(stage.arrivals.acquire(), 5)
+    for _ in before:
+        await eventually(lambda: engine._tally.load(1).kv_used_tokens)
+    await engine.close()
+    with pytest.raises(EngineFault, match="broke"):
+        await asyncio.wait_for(reading, 5)
+    await engine.close()
+
+
 async def test_a_fault_of_a_dying_server_is_its_death(engine: OpenAIEngine, stage: Stage) -> None:
     stage.play = streams(said("a"), event({"error": {"code": 500}}))
     stage.well = False
@@ -250,7 +273,7 @@ async def test_a_server_that_is_gone_never_had_the_request(engine: OpenAIEngine,
 
 async def test_a_server_that_does_not_come_up_is_dead(server: TestServer, stage: Stage) -> None:
     stage.well = False
-    engine = OpenAIEngine(EngineOptions(url=str(server.make_url("/")), start_timeout_s=0.2))
+    engine = OpenAIEngine(EngineOptions(attach=str(server.make_url("/")), start_timeout_s=0.2))
     with pytest.raises(EngineDead, match=r"0\.2 s"):
         await engine.start()
     await engine.close()
@@ -259,7 +282,7 @@ async def test_a_server_that_does_not_come_up_is_dead(server: TestServer, stage:
 @pytest.mark.parametrize("key", ["", "right"])
 async def test_the_key_is_sent_and_a_wrong_one_is_named(server: TestServer, stage: Stage, key: str) -> None:
     stage.key = "right"
-    engine = OpenAIEngine(EngineOptions(url=str(server.make_url("/")), api_key=key))
+    engine = OpenAIEngine(EngineOptions(attach=str(server.make_url("/")), api_key=key))
     if key:
         assert (await engine.start()).context_tokens == 4096
     else:
@@ -270,4 +293,11 @@ async def test_the_key_is_sent_and_a_wrong_one_is_named(server: TestServer, stag
 
 def test_an_address_must_be_a_url() -> None:
     with pytest.raises(SetupError, match="http://"):
-        OpenAIEngine(EngineOptions(url="localhost:8000"))
+        OpenAIEngine(EngineOptions(attach="localhost:8000"))
+
+
+async def test_it_neither_sleeps_nor_tells_what_its_cache_holds(engine: OpenAIEngine) -> None:
+    assert engine.prefixes() == frozenset()
+    for order in (engine.sleep, engine.wake):
+        with pytest.raises(SleepRefused, match="OpenAI"):
+            await order()

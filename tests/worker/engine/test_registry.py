@@ -12,7 +12,7 @@ from worker.engine.registry import ENGINES, create_engine
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_each_engine_is_built_without_starting_anything(name: str) -> None:
-    engine = create_engine(name, EngineOptions(url="http://127.0.0.1:1"))
+    engine = create_engine(name, EngineOptions(attach="http://127.0.0.1:1"))
     assert engine.generate is not None
 
 

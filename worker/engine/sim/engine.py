@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from protocol.cost_model import PROFILES
 from protocol.errors import SetupError
 from protocol.wire import JsonObject
-from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest
+from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.options import EngineOptions
 from worker.engine.sim.chunks import ChunkWriter, embeddings
 from worker.engine.sim.core import SimCore
@@ -64,7 +64,7 @@ class SimEngine:
         kv_tokens = (kv_tokens or self._profile.kv_tokens) // block_tokens * block_tokens
         self._limits = Limits(kv_tokens, sequences=slots, block_tokens=block_tokens)
         # So that every request that is not refused fits the KV cache.
-        self._capacity = Capacity(slots, min(context_tokens, kv_tokens), kv_tokens)
+        self._capacity = Capacity(slots, min(context_tokens, kv_tokens), kv_tokens, block_tokens)
         self._streams: dict[str, tuple[_Stream, int]] = {}
         self._stepping: asyncio.Task[None] | None = None
 
@@ -72,7 +72,8 @@ class SimEngine:
         """Begin with an empty cache."""
         await self.close()
         self._core = SimCore(self._profile, self._limits)
-        self._work = asyncio.Event()
+        self._work, self._awake = asyncio.Event(), asyncio.Event()
+        self._awake.set()
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stepping = asyncio.create_task(self._step_for_ever(), name="sim-engine")
         return self._capacity
@@ -108,6 +109,25 @@ class SimEngine:
             return EngineLoad()
         core = self._core
         return EngineLoad(core.running, core.waiting, core.pending_prefill_tokens, core.kv_used_tokens)
+
+    def prefixes(self) -> frozenset[str]:
+        """None: its cache goes by its own hashes of the content."""
+        return frozenset()
+
+    async def sleep(self) -> None:
+        """Forget the cache and stop stepping: a request that comes now waits until `wake`."""
+        if self._stepping is None:
+            raise EngineDead("the simulated engine is down", reached=False)
+        if self._core.busy:
+            raise SleepRefused("requests are running")
+        self._core = SimCore(self._profile, self._limits)
+        self._awake.clear()
+
+    async def wake(self) -> None:
+        """Step again."""
+        if self._stepping is None:
+            raise EngineDead("the simulated engine is down", reached=False)
+        self._awake.set()
 
     async def wait_dead(self) -> str:
         """Return once `crash` was called."""
@@ -154,6 +174,7 @@ class SimEngine:
             if not self._core.busy:
                 self._work.clear()
                 await self._work.wait()
+                await self._awake.wait()
                 now_s = loop.time()
             step = self._core.step(now_s * 1000)
             now_s += step.duration_ms / 1000 / self._speed

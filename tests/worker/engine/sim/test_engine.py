@@ -10,7 +10,7 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from tests.worker.engine.attempts import chat, collect, completion, embedding
 from worker.assemble import assemble
-from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRefused, EngineRequest
+from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRefused, EngineRequest, SleepRefused
 from worker.engine.sim.engine import SimEngine
 
 # Steps of microseconds: real sleeping, no waiting.
@@ -20,7 +20,7 @@ FAST = 10_000.0
 @pytest.fixture(params=["h100-8b", "instant"])
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[SimEngine]:
     built = SimEngine(request.param, speed=FAST, context_tokens=1000)
-    assert await built.start() == Capacity(256, 1000, 430_000)
+    assert await built.start() == Capacity(256, 1000, 430_000, 16)
     yield built
     await built.close()
 
@@ -153,3 +153,27 @@ async def test_a_step_takes_its_time() -> None:
 def test_an_unknown_profile_or_no_speed_is_an_error(profile: str, speed: float) -> None:
     with pytest.raises(SetupError, match="h100-8b"):
         SimEngine(profile, speed=speed)
+
+
+async def test_it_sleeps_only_when_idle_and_wakes_without_its_cache(stepping: SimEngine) -> None:
+    long = "words " * 200
+    assert (await answer(stepping, chat(long, prompt_tokens=300)))["usage"]["prompt_tokens_details"][
+        "cached_tokens"
+    ] == 0
+    reader = stepping.generate(chat("Hi", max_tokens=1000, ignore_eos=True))
+    await anext(reader)
+    with pytest.raises(SleepRefused, match="running"):
+        await stepping.sleep()
+    await reader.aclose()
+    await stepping.sleep()
+    waiting = asyncio.ensure_future(answer(stepping, chat(long, prompt_tokens=300)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await stepping.wake()
+    assert (await waiting)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    await stepping.close()
+    with pytest.raises(EngineDead):
+        await stepping.sleep()
+    with pytest.raises(EngineDead):
+        await stepping.wake()

@@ -1,0 +1,1 @@
+"""What the measurements and tests on real vLLM need around them: models, processes on cores, locks."""

@@ -1,0 +1,128 @@
+"""The command line of vLLM's server: our defaults, then the user's flags, which win. Pure."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from protocol.errors import SetupError
+from protocol.wire import dumps
+from worker.engine.options import EngineOptions
+
+HOST = "127.0.0.1"
+MODULE = "vllm.entrypoints.openai.api_server"
+"""As a module: the `vllm` command of some builds fails for want of its package's metadata."""
+STREAM_INTERVAL = 4
+"""Tokens of one chunk. vLLM sends a request's first token alone and at once whatever this says, and what is left with
+its end; between them it gathers so many. Each chunk costs its server an object, a JSON text and a write, and this
+worker as much: with a tiny model and 16 streams on a CPU, 4 gave 1,250 tokens/s where 1 gave 1,050, for 0.4 of the
+worker's CPU. More gain little, make the stream jerk, and are lost when the engine dies."""
+
+_TAKEN: Mapping[str, str] = {
+    "--host": "the worker talks to its own vLLM on the loopback address only",
+    "--port": "the worker takes a free port of its own for each start",
+    "--uds": "the worker talks to its own vLLM on a loopback port",
+    "--api-key": "the worker makes a key of its own for each start",
+    "--root-path": "the worker talks to its own vLLM directly, without a proxy",
+    "--ssl-keyfile": "the worker talks to its own vLLM without TLS, on the loopback address",
+    "--ssl-certfile": "the worker talks to its own vLLM without TLS, on the loopback address",
+    "--headless": "the worker needs the server of its vLLM",
+    "--disable-log-stats": "the worker's load reports come from vLLM's metrics, which that flag turns off",
+}
+_MASKED = "--hf-token"
+_PARALLEL = ("--data-parallel-size", "-dp")
+
+
+def command(options: EngineOptions, python: str, port: int, events: str) -> list[str]:
+    """What to run.
+
+    Args:
+        options: the worker's settings.
+        python: the interpreter that has vLLM.
+        port: where it is to listen.
+        events: the ZMQ endpoint for its KV events; empty for none.
+
+    Raises:
+        SetupError: the user's flags hold one that is ours, or name the model otherwise than the worker does.
+    """
+    given = _given(options.arguments)
+    _check(given, options.model)
+    ours: dict[str, Sequence[str]] = {
+        "--model": [options.model],
+        "--served-model-name": [options.model],
+        "--scheduling-policy": ["priority"],
+        "--enable-prompt-tokens-details": [],
+        "--stream-interval": [str(STREAM_INTERVAL)],
+        # The worker asks for health and metrics all the time: nobody reads a line for each.
+        "--disable-uvicorn-access-log": [],
+    }
+    if options.slots:
+        ours["--max-num-seqs"] = [str(options.slots)]
+    if options.context_tokens:
+        ours["--max-model-len"] = [str(options.context_tokens)]
+    if events and _can_tell_events(given):
+        settings = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events}
+        ours["--kv-events-config"] = [dumps(settings).decode()]
+    flags = [part for name, values in ours.items() if name not in given for part in (name, *values)]
+    return [python, "-m", MODULE, "--host", HOST, "--port", str(port), *flags, *options.arguments]
+
+
+def shown(parts: Sequence[str]) -> str:
+    """A command line for the log, fit for a shell, without the access token that it may hold."""
+    masked: list[str] = []
+    for part in parts:
+        name = part.partition("=")[0].replace("_", "-")
+        if masked and masked[-1].replace("_", "-") == _MASKED:
+            masked.append("***")
+        else:
+            masked.append(f"{_MASKED}=***" if name == _MASKED and "=" in part else part)
+    return shlex.join(masked)
+
+
+def _given(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """The user's flags as vLLM reads them: `--a_b=c`, `--a-b c` and `--a-b.c d` all name `--a-b`."""
+    given: dict[str, list[str]] = {}
+    name = ""
+    for argument in arguments:
+        if argument.startswith("-") and not argument.lstrip("-")[:1].isdigit():
+            flag, _, value = argument.partition("=")
+            name = flag.partition(".")[0].replace("_", "-")
+            given.setdefault(name, []).extend([value] if value else [])
+        elif name:
+            given[name].append(argument)
+    # `--no-x` is x, given.
+    return given | {f"--{name[5:]}": ["no"] for name in given if name.startswith("--no-")}
+
+
+def _check(given: Mapping[str, Sequence[str]], model: str) -> None:
+    for name in given:
+        # vLLM's parser takes a flag's beginning for the flag.
+        taken = next((flag for flag in _TAKEN if len(name) > 3 and flag.startswith(name)), None)
+        if taken:
+            raise SetupError(f"{name} can't be given to vLLM: {_TAKEN[taken]}", f"Leave {name} out.")
+    served = given.get("--served-model-name")
+    if served and model not in served:
+        raise SetupError(
+            f"vLLM would serve {', '.join(served)}, but the worker offers {model}",
+            f"Give the worker --model {served[0]}, and vLLM its weights: -- --model {model}.",
+        )
+
+
+def _can_tell_events(given: Mapping[str, Sequence[str]]) -> bool:
+    """There are none without a prefix cache, and vLLM takes no `ipc://` for several data-parallel engines."""
+    parallel = any(value not in ("", "1") for flag in _PARALLEL for value in given.get(flag, ()))
+    return "no" not in given.get("--enable-prefix-caching", ()) and not parallel
+
+
+def environment(inherited: Mapping[str, str], api_key: str) -> dict[str, str]:
+    """The child's environment: the worker's own, and what we need of vLLM."""
+    return {
+        # No `vllm` folder or module of the directory that the worker was started in is to run instead of vLLM.
+        "PYTHONSAFEPATH": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        **inherited,
+        # Lines come as they are written, so that progress is seen when it is made.
+        "PYTHONUNBUFFERED": "1",
+        # So that nobody else on this host uses the engine.
+        "VLLM_API_KEY": api_key,
+        # For what the engine was set up with, sleep and wake.
+        "VLLM_SERVER_DEV_MODE": "1",
+    }

@@ -1,0 +1,127 @@
+"""Brings vLLM's server up as a child: port, key, command, progress, and what to do when it does not come up."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.errors import SetupError
+from protocol.log import get_logger
+from worker.engine.base import EngineDead
+from worker.engine.openai_http import Upstream
+from worker.engine.options import EngineOptions
+from worker.engine.vllm.child import Child
+from worker.engine.vllm.flags import HOST, command, environment, shown
+from worker.engine.vllm.phases import Cause, Failure, failure_of, phase_of
+
+POLL_S = 0.2
+_log = get_logger("worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A server that is up."""
+
+    child: Child
+    url: str
+    api_key: str
+
+
+class _StartFailed(Exception):
+    """The child ended before its server was up."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+async def launch(options: EngineOptions, *, again: bool) -> Launched:
+    """Start it and wait until it answers; there is no time limit as long as it says anything.
+
+    Args:
+        options: the worker's settings.
+        again: whether it ran before: then what fails may be over soon, and the worker tries once more.
+
+    Raises:
+        SetupError: something must be corrected first.
+        EngineDead: it did not come up.
+    """
+    try:
+        return await _once(options)
+    except _StartFailed as error:
+        failure = error.failure
+    if failure.cause is Cause.PORT:
+        # Between choosing the port and using it another program took it: once is bad luck.
+        _log.warning("vllm_port_taken", then="another one is tried")
+        try:
+            return await _once(options)
+        except _StartFailed as error:
+            failure = error.failure
+    if again or failure.cause is Cause.UNKNOWN:
+        raise EngineDead(failure.message, reached=False)
+    raise SetupError(failure.message, failure.hint)
+
+
+async def _once(options: EngineOptions) -> Launched:
+    python = str(options.python or sys.executable)
+    if shutil.which(python) is None:
+        raise SetupError(f"there is no interpreter at {python}", "Give the one that has vLLM with --vllm-python.")
+    port, api_key = _free_port(), secrets.token_urlsafe(32)
+    # For the socket of the KV events, which hold all prompts: nobody else may read it.
+    folder = Path(tempfile.mkdtemp(prefix="tokenfleet-vllm-"))
+    parts = command(options, python, port, f"ipc://{folder / 'kv'}")
+    _log.info("vllm_command", command=shown(parts))
+    child = await Child.start(folder, parts, environment(os.environ, api_key), _phase_log())
+    url = f"http://{HOST}:{port}"
+    try:
+        await _until_up(child, url, options.start_silence_s)
+    except BaseException:
+        # Nothing runs on it yet, and while it loads vLLM does not hear a polite word.
+        child.kill()
+        await child.close()
+        raise
+    child.silence()
+    return Launched(child, url, api_key)
+
+
+async def _until_up(child: Child, url: str, silence_s: float) -> None:
+    loop, asks = asyncio.get_running_loop(), Upstream(url, keep_alive=True)
+    ended = asyncio.ensure_future(child.wait())
+    try:
+        while not ended.done():
+            if await asks.health() == 200:
+                return
+            if loop.time() - child.heard_s > silence_s:
+                raise EngineDead(f"vLLM did not come up, and was silent for {silence_s:g} s", reached=False)
+            await asyncio.wait([ended], timeout=POLL_S)
+        raise _StartFailed(failure_of(ended.result(), child.lines))
+    finally:
+        ended.cancel()
+        await asks.close()
+
+
+def _phase_log() -> Callable[[str], None]:
+    """Logs each phase when it begins; nothing else of vLLM's output is passed on."""
+    loop, seen = asyncio.get_running_loop(), set[str]()
+    begun_s = loop.time()
+
+    def on_line(line: str) -> None:
+        phase = phase_of(line)
+        if phase and phase not in seen:
+            seen.add(phase)
+            _log.info("vllm_loading", phase=phase, after_s=round(loop.time() - begun_s, 1))
+
+    return on_line
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
