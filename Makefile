@@ -25,6 +25,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch lock format clean
+.PHONY: bench-dispatch bench-reality
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
 help: ## list these commands
@@ -47,6 +48,12 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 
 bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-dispatch: $(DEV) ## compare the dispatch policies on real traces in virtual time (ARGS=--quick: minutes)
+	@$(BIN)/python -m bench.dispatch $(ARGS)
+
+bench-reality: $(DEV) ## run one trace on real processes and in the simulator, and compare
+	@$(BIN)/python -m bench.reality $(ARGS)
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)

@@ -25,8 +25,23 @@ class Target:
         return self.value >= self.target if self.better == "higher" else self.value <= self.target
 
 
-def show(title: str, targets: Sequence[Target], figures: Mapping[str, float], *, as_json: bool) -> None:
-    """Print targets and other figures; with `as_json` the tables go to stderr and the last line of stdout is JSON."""
+def show(
+    title: str,
+    targets: Sequence[Target],
+    figures: Mapping[str, float],
+    *,
+    as_json: bool,
+    more: Mapping[str, object] | None = None,
+) -> None:
+    """Print targets and other figures; with `as_json` the tables go to stderr and the last line of stdout is JSON.
+
+    Args:
+        title: of the table of targets.
+        targets: figures that an issue asks for.
+        figures: those beside them.
+        as_json: whether machines read it.
+        more: what else the JSON holds.
+    """
     console = Console(file=sys.stderr if as_json else sys.stdout, width=100)
     table = Table(title=title, title_justify="left")
     for heading in ("target", "value", "asked for", "met"):
@@ -44,4 +59,4 @@ def show(title: str, targets: Sequence[Target], figures: Mapping[str, float], *,
         console.print(beside)
     if as_json:
         rows = [{"name": row.name, "value": row.value, "target": row.target, "met": row.met} for row in targets]
-        print(json.dumps({"targets": rows, "figures": dict(figures)}), flush=True)
+        print(json.dumps({"targets": rows, "figures": dict(figures), **(more or {})}), flush=True)

@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from producer.prompts import separate
 from protocol import wire
 from protocol.messages import Endpoint
+from protocol.prefix import PREFIX_CHARS
 from protocol.wire import JsonObject
 
 BYTES_PER_TOKEN = 4
@@ -17,8 +19,6 @@ TOKENS_PER_MESSAGE = 4
 """What a chat template adds: role and separators."""
 TOKENS_PER_MEDIA_PART = 512
 DEFAULT_OUTPUT_TOKENS = 256
-BLOCK_CHARS = 1_024
-BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +61,19 @@ def estimate(endpoint: Endpoint, body: JsonObject, tenant: str) -> Estimate:
 
 
 def prefix_hashes(tenant: str, model: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Chained hashes of the leading whole blocks of 1,024 characters, at most 8: equal hashes, shared prefix.
+    """Chained hashes of the prompt up to each of `PREFIX_CHARS` that it reaches: equal hashes, shared prefix.
 
     Engines part their prefix caches by tenant, so equal prompts of two tenants share nothing.
     """
-    if sum(map(len, texts)) < BLOCK_CHARS:
+    chars = sum(map(len, texts))
+    if chars < PREFIX_CHARS[0]:
         return ()
-    head = "".join(texts)[: BLOCKS * BLOCK_CHARS]
+    head = "".join(texts)
     # No name of a tenant holds a slash.
-    hashes, last = [], f"{tenant}/{model}/"
-    for end in range(BLOCK_CHARS, len(head) + 1, BLOCK_CHARS):
-        block = last + head[end - BLOCK_CHARS : end]
-        last = hashlib.blake2b(block.encode(), digest_size=8).hexdigest()
+    hashes, last, begin = [], f"{tenant}/{model}/", 0
+    for end in takewhile(chars.__ge__, PREFIX_CHARS):
+        block = last + head[begin:end]
+        last, begin = hashlib.blake2b(block.encode(), digest_size=8).hexdigest(), end
         hashes.append(last)
     return tuple(hashes)
 

@@ -86,6 +86,7 @@ class Fleet:
         deadline: Deadline | None = None,
         tenant: str = "",
         stream: bool = False,
+        best_effort: bool = False,
         delay: Duration = 0,
         time_limit: Duration | None = None,
         cancel_unfollowed: Duration | None = None,
@@ -96,8 +97,7 @@ class Fleet:
         """Submit one job; `JobRequest` explains the fields, `params` are more members of the body.
 
         Raises:
-            InvalidRequest: the request breaks a rule; `InvalidId` and `TooLarge` are cases of it.
-            UnknownModel: no worker ever registered the model.
+            InvalidRequest, UnknownModel: the request breaks a rule; or no worker ever registered the model.
             ConflictingId: the id is taken by a job with another body.
             QueueFull, StoreFull: the lane, or the tenant's half of it, is full; or Redis's memory is.
             StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
@@ -114,6 +114,7 @@ class Fleet:
             deadline=deadline,
             tenant=tenant,
             stream=stream,
+            best_effort=best_effort,
             delay=delay,
             time_limit=time_limit,
             cancel_unfollowed=cancel_unfollowed,

@@ -50,6 +50,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
             output_tokens=guess.output_tokens,
             prefix=guess.prefix,
             time_limit_s=_time_limit_s(request),
+            best_effort=_best_effort(request),
             unfollowed_s=_unfollowed_s(request, body),
         ),
         body=checked.encoded,
@@ -83,6 +84,12 @@ def _time_limit_s(request: JobRequest) -> float | None:
     if request.time_limit is None:
         return None
     return requests.seconds("time_limit", request.time_limit, least=0.001)
+
+
+def _best_effort(request: JobRequest) -> bool:
+    if not isinstance(request.best_effort, bool):
+        raise InvalidRequest("best_effort: true or false is required")
+    return request.best_effort
 
 
 def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:

@@ -48,6 +48,8 @@ class JobRequest:
     """Whose job it is; the fleet's own tenant by default."""
     stream: bool = False
     """Whether tokens can be followed as they come."""
+    best_effort: bool = False
+    """Never refused because its target can't be met: it waits as long as it must."""
     delay: Duration = 0
     """Time before the job may begin."""
     time_limit: Duration | None = None

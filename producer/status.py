@@ -10,11 +10,14 @@ from protocol import reads, watch
 from protocol.call import Call, run, run_all, value_of
 from protocol.handle import Shard
 from protocol.messages import ModelRecord, WorkerRecord
+from protocol.outlook import Outlook, published
 from protocol.states import Priority
 
 T = TypeVar("T")
 HEAD = 16
 """The oldest job of a lane is looked for among so many at its head."""
+OUTLOOK_KEPT_MS = 10_000
+"""An older outlook says nothing any more: the leading dispatcher renews it each second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class ShardStatus:
     dead: int
     """Jobs set aside after three strikes."""
     workers: tuple[WorkerRecord, ...]
+    outlook: Outlook | None = None
+    """What its leading dispatcher published; None when nobody leads it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,9 @@ async def _shard(redis: Redis, shard: Shard, models: tuple[str, ...], now_ms: in
         LaneStatus(priority, depth, await _oldest_wait_ms(redis, shard, priority, now_ms))
         for priority, depth in zip(Priority, depths, strict=True)
     ]
-    return ShardStatus(shard, models, tuple(lanes), due, dead, await read_workers(redis, shard))
+    outlook = await run(redis, published(shard))
+    fresh = outlook if outlook and now_ms - outlook.at_ms <= OUTLOOK_KEPT_MS else None
+    return ShardStatus(shard, models, tuple(lanes), due, dead, await read_workers(redis, shard), fresh)
 
 
 async def _oldest_wait_ms(redis: Redis, shard: Shard, priority: Priority, now_ms: int) -> int:

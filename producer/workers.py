@@ -96,7 +96,7 @@ def _known(workers: Sequence[PlacedWorker]) -> str:
 
 
 async def command_worker(redis: Redis, name: str, word: Command, *, timeout_s: float = ANSWER_S) -> Obeyed:
-    """Tell a worker to promote, sleep, wake or drain, and wait until it says that it has.
+    """Tell a worker to promote, rest, sleep, wake or drain, and wait until it says that it has.
 
     Args:
         redis: where the fleet is.

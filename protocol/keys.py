@@ -47,6 +47,11 @@ def leader(shard: Shard) -> str:
     return f"{prefix(shard)}leader"
 
 
+def fleet(shard: Shard) -> str:
+    """Hash: what the leading dispatcher publishes: the workers that it would like, and how its predictions hold."""
+    return f"{prefix(shard)}fleet"
+
+
 def dead(shard: Shard) -> str:
     """Stream: jobs that were given up."""
     return f"{prefix(shard)}dead"

@@ -39,6 +39,14 @@ def configure(level: str = "info", style: Format = "auto") -> None:
     )
 
 
+def silent() -> structlog.typing.FilteringBoundLogger:
+    """A logger that says nothing, for whoever looks on."""
+    nobody: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+        None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+    )
+    return nobody
+
+
 def get_logger(role: str) -> structlog.typing.FilteringBoundLogger:
     """A logger whose every line names the role."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(role=role)

@@ -73,7 +73,7 @@ class LoadReport(Message):
     slow_share: Share = 0.0
     """Of the requests that stream: those whose tokens take longer than the target."""
     firsts: tuple[tuple[int, int], ...] = ()
-    """(attempt, ms from its start) of first tokens since the last report."""
+    """(attempt, ms from its start) of the first tokens of the last second, at most 32: several reports tell each."""
     kv_used_tokens: Tokens = 0
     kv_total_tokens: Tokens = 0
     """0 when the engine does not tell."""
@@ -92,6 +92,8 @@ class LoadReport(Message):
     """Tokens of one block of the KV cache; 0 when the engine does not tell."""
     state_s: dict[str, float] = Field(default_factory=dict)
     """How long the worker's process was in each state so far, in seconds."""
+    reserve: bool = False
+    """It was started to stand by: who promoted it may put it back."""
     answered: str = ""
     """The inbox entry of the last command that it handled."""
     refusal: str = ""
@@ -136,6 +138,16 @@ class AttemptRecord(Message):
     """In Redis's time."""
 
 
+class Why(Message):
+    """Why a job went to its worker."""
+
+    policy: str
+    predicted_ms: Tokens = 0
+    """When its first token should have come, from its assignment on."""
+    scores: dict[str, int] = Field(default_factory=dict)
+    """The same for the three workers where it would have come soonest, by their labels."""
+
+
 class JobRecord(Message):
     """A job's hash: what `look at a job` shows. Times are ms of Redis's clock, 0 when not reached."""
 
@@ -151,8 +163,11 @@ class JobRecord(Message):
     strikes: int = 0
     """Attempts that ended with their engine or worker dead."""
     error: str = ""
+    """Why it has no result, as a stable code; `unreachable`: refused, since its target could not be met."""
     history: tuple[AttemptRecord, ...] = ()
     """The last attempts that were given back, oldest first."""
+    why: Why | None = None
+    """Of its last assignment."""
     deadline_ms: int = 0
     submitted_ms: int = 0
     assigned_ms: int = 0

@@ -21,6 +21,7 @@ from protocol.messages import (
     ModelRecord,
     Outcome,
     WaitingJob,
+    Why,
     WorkerRecord,
 )
 from protocol.states import Priority, State
@@ -72,6 +73,8 @@ def _job_record(reply: Fields) -> JobRecord | None:
     text |= {f"{name}_ms": text[name] for name in _TIMES if name in text}
     text["first_token_ms"] = text.get("first", 0)
     text["spec"] = JobSpec.model_validate_json(text["spec"])
+    why = text.pop("why", "")
+    text["why"] = Why.model_validate_json(why) if why else None
     text["history"] = [AttemptRecord.model_validate_json(line) for line in text.get("history", "").splitlines()]
     return JobRecord.model_validate(text)
 

@@ -54,11 +54,15 @@ class Settings(BaseSettings):
     window_s: float = Field(default=0.2, ge=0)
     """The longest batch window; it gathers offline jobs only, and only while there is something to gain."""
     policy: str = "predictive"
+    scale: Literal["auto", "off"] = "auto"
+    """`auto`: the scheduler promotes standby workers when online jobs would wait too long, and puts them back."""
 
     lease_s: float = Field(default=10.0, gt=0)
     """A worker that is silent for so long loses its jobs."""
     beat_s: float = Field(default=0.2, gt=0)
-    """How often a worker renews its lease and publishes its load."""
+    """How often a worker renews its lease and publishes its load at least."""
+    report_s: float = Field(default=0.05, ge=0)
+    """How often it does so at most, while jobs come, bring their first tokens and end."""
     lead_s: float = Field(default=2.0, gt=0)
     """A dispatcher that is silent for so long loses the lead."""
     tick_s: float = Field(default=0.5, gt=0)

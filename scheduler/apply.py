@@ -12,9 +12,10 @@ from protocol.errors import FleetError
 from protocol.functions import Move, assign
 from protocol.functions.assign import JOBS_A_CALL, Refusal
 from protocol.handle import Shard
+from protocol.messages import Why
+from scheduler.books import Books
 from scheduler.policy.decision import Assignment, Decision
-from scheduler.policy.ledger import Ledger, Sent
-from scheduler.policy.speeds import Speeds
+from scheduler.policy.ledger import Sent
 from scheduler.policy.view import JobView
 from scheduler.read import Snapshot
 
@@ -47,13 +48,13 @@ class _Plan:
 
 
 class Applier:
-    """Sends the moves of one shard under one leader's token."""
+    """Sends the moves of one shard under one leader's token; `policy` is the name of the one that decided."""
 
     def __init__(
-        self, redis: Redis, shard: Shard, token: str, ledger: Ledger, speeds: Speeds, log: FilteringBoundLogger
+        self, redis: Redis, shard: Shard, token: str, policy: str, books: Books, log: FilteringBoundLogger
     ) -> None:
-        self._redis, self._shard, self._token = redis, shard, token
-        self._ledger, self._speeds, self._log = ledger, speeds, log
+        self._redis, self._shard, self._token, self._policy = redis, shard, token, policy
+        self._books, self._log = books, log
 
     async def apply(self, decision: Decision, snapshot: Snapshot) -> Applied:
         """Move the jobs, in one round trip.
@@ -61,7 +62,7 @@ class Applier:
         Raises:
             StoreUnavailable: any part of the moves may have been done.
         """
-        plans = _planned(decision, snapshot)
+        plans = _planned(decision, snapshot, self._policy)
         broken = [Move(member) for member in snapshot.unreadable]
         if not plans and not broken:
             return Applied()
@@ -85,9 +86,11 @@ class Applier:
         """Whether the job's entry left its lane."""
         job, worker = plan.job, plan.move.worker
         if isinstance(answer, int) and plan.assignment:
-            given = plan.assignment
-            self._ledger.assigned(worker, answer, Sent(now_ms, given.prompt_tokens, job.tokens))
-            self._speeds.assigned(worker, answer, given.predicted_ms, given.pending_ms)
+            given, books = plan.assignment, self._books
+            books.ledger.assigned(worker, answer, Sent(now_ms, given.prompt_tokens, job.tokens))
+            books.speeds.assigned(worker, answer, given.predicted_ms, given.pending_ms)
+            books.prefix_map.assigned(worker, job.spec.prefix, now_ms)
+            books.predictions.assigned(answer, given.predicted_ms)
             self._log.debug("assigned", job=job.ref, worker=worker, attempt=answer)
             return True
         if answer == "refused":
@@ -104,17 +107,30 @@ class Applier:
                 self._log.info("entry_removed", entry=repr(move.member), why="no queued job stands behind it")
 
 
-def _planned(decision: Decision, snapshot: Snapshot) -> list[_Plan]:
+def _planned(decision: Decision, snapshot: Snapshot, policy: str) -> list[_Plan]:
     """The jobs and their moves: what starts comes first."""
     if not (decision.assignments or decision.park or decision.refusals):
         return []
     by_ref = {job.ref: job for lane in snapshot.lanes for job in lane}
-    plans = [_Plan(by_ref[item.ref], Move(by_ref[item.ref].member, item.worker), item) for item in decision.assignments]
+    plans = [
+        _Plan(
+            by_ref[item.ref],
+            Move(by_ref[item.ref].member, item.worker, why=_why(item, snapshot, policy)),
+            item,
+        )
+        for item in decision.assignments
+    ]
     plans += [_Plan(by_ref[item.ref], Move(by_ref[item.ref].member, park_ms=item.delay_ms)) for item in decision.park]
     return plans + [
         _Plan(by_ref[item.ref], Move(by_ref[item.ref].member, refuse_ms=math.ceil(item.wait_ms)))
         for item in decision.refusals
     ]
+
+
+def _why(item: Assignment, snapshot: Snapshot, policy: str) -> Why:
+    """For whoever asks later. By label: ids mean nothing once a worker is gone."""
+    scores = {snapshot.workers[worker].label: round(ms) for worker, ms in item.why_scores if worker in snapshot.workers}
+    return Why(policy=policy, predicted_ms=round(item.predicted_ms), scores=scores)
 
 
 def _chunks(moves: Sequence[Move]) -> list[Sequence[Move]]:

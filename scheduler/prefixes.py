@@ -7,51 +7,60 @@ from dataclasses import dataclass
 from protocol.call import value_of
 from protocol.errors import FleetError, WrongType
 from protocol.watch import WorkerNow
+from scheduler.policy.prefix_map import PrefixMap
 
 EVERY_S = 1.0
 """A worker's prefixes change with nearly every prompt; they are read so often at most."""
+NO_HASHES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Prefix hashes, as of a version of theirs and a time in seconds."""
+class _Read:
+    """A version of a worker's prefixes, and when it was read in seconds."""
 
     version: int = 0
-    read_at: float = -math.inf
-    hashes: frozenset[str] = frozenset()
+    at_s: float = -math.inf
 
 
-NOTHING = _Known()
+NEVER = _Read()
 
 
 class Prefixes:
-    """Keeps the last that was read of each worker."""
+    """Says whose prefixes are to be read, and tells a map what was read."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
-
-    def hashes(self) -> dict[str, frozenset[str]]:
-        """Worker id → prefix hashes."""
-        return {worker: known.hashes for worker, known in self._known.items()}
+    def __init__(self, prefix_map: PrefixMap) -> None:
+        self._map = prefix_map
+        self._read: dict[str, _Read] = {}
 
     def due(self, workers: Mapping[str, WorkerNow], now_s: float) -> list[str]:
         """The workers whose prefixes are to be read now; all that are not among `workers` are forgotten."""
-        self._known = {worker: known for worker, known in self._known.items() if worker in workers}
-        last = {worker: self._known.get(worker, NOTHING) for worker in workers}
+        self._read = {worker: read for worker, read in self._read.items() if worker in workers}
+        last = {worker: self._read.get(worker, NEVER) for worker in workers}
         return [
             worker
             for worker, now in workers.items()
-            if now.prefixed != last[worker].version and now_s - last[worker].read_at >= EVERY_S
+            if now.prefixed != last[worker].version and now_s - last[worker].at_s >= EVERY_S
         ]
 
     def learn(
-        self, read: Sequence[tuple[str, int]], answers: Sequence[frozenset[str] | FleetError], now_s: float
+        self,
+        read: Sequence[tuple[str, int]],
+        answers: Sequence[frozenset[str] | FleetError],
+        now_s: float,
+        store_ms: float,
     ) -> None:
         """Take in what was read of (worker, version) each. It may be newer than the version: then it is read again.
+
+        Args:
+            read: what was asked for.
+            answers: one for each.
+            now_s: when, on the clock of `due`.
+            store_ms: when, in Redis's time.
 
         Raises:
             FleetError: Redis did not answer.
         """
         for (worker, version), answer in zip(read, answers, strict=True):
-            hashes = NOTHING.hashes if isinstance(answer, WrongType) else value_of(answer)
-            self._known[worker] = _Known(version, now_s, hashes)
+            hashes = NO_HASHES if isinstance(answer, WrongType) else value_of(answer)
+            self._read[worker] = _Read(version, now_s)
+            self._map.told(worker, hashes, store_ms)

@@ -9,22 +9,28 @@ import uvloop
 
 from protocol import log
 from protocol.settings import Settings
+from scheduler.record import Recording
 from scheduler.service import run_scheduler
 
 
-def main(settings: Settings, pools: Collection[str] | None = None) -> None:
-    """Run until SIGTERM or SIGINT; returns after a clean stop.
+def main(settings: Settings, pools: Collection[str] | None = None, recording: Recording | None = None) -> None:
+    """Run until SIGTERM or SIGINT; returns after a clean stop. Closes the recording.
 
     Raises:
         SetupError: the Redis URL or the policy is wrong.
         StoreUnavailable: Redis did not answer at the start.
     """
     log.configure(settings.log_level, settings.log_format)
-    uvloop.run(_until_told(settings, pools))
+    try:
+        uvloop.run(_until_told(settings, pools, recording))
+    finally:
+        if recording:
+            recording.close()
 
 
-async def _until_told(settings: Settings, pools: Collection[str] | None) -> None:
-    service = asyncio.ensure_future(run_scheduler(settings, redis_url=settings.redis_url, pools=pools))
+async def _until_told(settings: Settings, pools: Collection[str] | None, recording: Recording | None) -> None:
+    running = run_scheduler(settings, redis_url=settings.redis_url, pools=pools, recording=recording)
+    service = asyncio.ensure_future(running)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.cancel)

@@ -16,6 +16,7 @@ from protocol.handle import Shard
 from protocol.messages import WaitingJob
 from protocol.states import Priority
 from protocol.watch import WorkerNow
+from scheduler.policy.prefix_map import PrefixMap
 from scheduler.policy.view import HEADS, JobView
 from scheduler.prefixes import Prefixes
 
@@ -31,7 +32,6 @@ class Snapshot:
         unreadable: entries of lanes behind which stands no job that can be read.
         leases: worker id → end of its lease in ms; 0 while it is being reclaimed.
         workers: what each leased worker's hash says; one that can't be read is left out.
-        prefixes: what the engines of these workers had in their caches about a second ago, where they tell.
     """
 
     now_ms: float
@@ -40,7 +40,6 @@ class Snapshot:
     unreadable: tuple[bytes, ...]
     leases: Mapping[str, int]
     workers: Mapping[str, WorkerNow]
-    prefixes: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,15 @@ class _Sight:
 class Reader:
     """Keeps what it has parsed: a job's description by its entry in the lane, a worker's report by its time.
 
-    A worker's prefixes are kept by their version.
+    A worker's prefixes are kept in `prefix_map`, and read when their version changes. Who only looks on clears no hint.
     """
 
-    def __init__(self, redis: Redis, shard: Shard) -> None:
-        self._redis, self._shard = redis, shard
+    def __init__(self, redis: Redis, shard: Shard, prefix_map: PrefixMap, *, looks_on: bool = False) -> None:
+        self._redis, self._shard, self._map = redis, shard, prefix_map
+        self._hint: list[Call[Any]] = [] if looks_on else [wake(shard)]
         self._jobs: dict[bytes, JobView | None] = {}
         self._workers: dict[str, WorkerNow] = {}
-        self._prefixes = Prefixes()
+        self._prefixes = Prefixes(prefix_map)
 
     async def read(self) -> Snapshot:
         """Clear the hint, then read.
@@ -84,7 +84,6 @@ class Reader:
             unreadable=tuple(member for member, job in self._jobs.items() if job is None),
             leases=sight.leases,
             workers=self._workers,
-            prefixes=self._prefixes.hashes(),
         )
 
     def forget(self, members: Sequence[str]) -> None:
@@ -96,15 +95,17 @@ class Reader:
         """Others may have moved anything."""
         self._jobs.clear()
         self._workers.clear()
-        self._prefixes = Prefixes()
+        self._prefixes = Prefixes(self._map)
 
     async def _look(self) -> _Sight:
         shard, known = self._shard, list(self._workers.items())
-        calls: list[Call[Any]] = [wake(shard), reads.store_time_ms(), reads.leases(shard)]
+        calls: list[Call[Any]] = [*self._hint, reads.store_time_ms(), reads.leases(shard)]
         calls += (watch.lane_members(shard, priority, HEADS) for priority in Priority)
         calls += (watch.worker_now(shard, worker, before) for worker, before in known)
-        cleared, now_ms, leases, *rest = await run_all(self._redis, calls)
-        value_of(cleared)
+        replies = await run_all(self._redis, calls)
+        for cleared in replies[: len(self._hint)]:
+            value_of(cleared)
+        now_ms, leases, *rest = replies[len(self._hint) :]
         heads, workers = rest[: len(Priority)], rest[len(Priority) :]
         return _Sight(
             now_ms=value_of(now_ms),
@@ -137,7 +138,7 @@ class Reader:
         answers = iter(await run_all(self._redis, calls))
         for (member, ref, priority), answer in zip(new_jobs, islice(answers, len(new_jobs)), strict=True):
             self._learn(member, ref, priority, answer)
-        self._prefixes.learn(prefixed, tuple(islice(answers, len(prefixed))), now_s)
+        self._prefixes.learn(prefixed, tuple(islice(answers, len(prefixed))), now_s, sight.now_ms)
         self._workers |= _readable(new_workers, tuple(answers))
 
     def _learn(self, member: bytes, ref: str, priority: Priority, answer: WaitingJob | FleetError | None) -> None:

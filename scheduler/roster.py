@@ -4,27 +4,24 @@ from structlog.typing import FilteringBoundLogger
 
 from protocol.messages import LoadReport
 from protocol.watch import WorkerNow
-from scheduler.policy.ledger import Ledger
-from scheduler.policy.speeds import Speeds
+from scheduler.books import Books
 from scheduler.policy.view import WorkerView
 from scheduler.read import Snapshot
 
 NO_REPORT = LoadReport()
-NO_PREFIXES: frozenset[str] = frozenset()
 
 
 class Roster:
     """The leased workers of one shard.
 
     Args:
-        ledger: counts what was assigned since each report.
-        speeds: learns from the first tokens that the reports tell of.
+        books: what was assigned since each report, how fast each worker is, which prefixes it holds.
         log: bound to the shard.
         silence_ms: a report older than this is news for the log; dispatch goes on by the ledger.
     """
 
-    def __init__(self, ledger: Ledger, speeds: Speeds, log: FilteringBoundLogger, silence_ms: float) -> None:
-        self._ledger, self._speeds, self._log, self._silence_ms = ledger, speeds, log, silence_ms
+    def __init__(self, books: Books, log: FilteringBoundLogger, silence_ms: float) -> None:
+        self._books, self._log, self._silence_ms = books, log, silence_ms
         self._leases: dict[str, int] = {}
         self._known: dict[str, WorkerNow] = {}
         self._reports: dict[str, LoadReport] = {}
@@ -41,11 +38,11 @@ class Roster:
             self._take_report(worker, now)
             self._tell_silence(worker, now, snapshot)
             if not now.held:
-                self._ledger.idle(worker)
+                self._books.ledger.idle(worker)
         self._leases |= {worker: lease for worker, lease in snapshot.leases.items() if lease}
         self._known |= snapshot.workers
         return tuple(
-            self._view(worker, now, snapshot)
+            self._view(worker, now)
             for worker, now in snapshot.workers.items()
             if snapshot.leases[worker] > snapshot.now_ms
         )
@@ -68,8 +65,7 @@ class Roster:
             self._reports.pop(worker, None)
             self._silent.discard(worker)
         if gone:
-            self._ledger.keep(snapshot.leases)
-            self._speeds.keep(snapshot.leases)
+            self._books.keep(snapshot.leases)
 
     def _tell_unreadable(self, snapshot: Snapshot) -> None:
         """A worker that leaves between two reads looks so once; only one that stays so is news."""
@@ -85,8 +81,9 @@ class Roster:
             return
         if now.report:
             self._reports[worker] = now.report
-            self._ledger.reported(worker, now.report)
-            self._speeds.reported(worker, now.report)
+            self._books.ledger.reported(worker, now.report)
+            self._books.speeds.reported(worker, now.report)
+            self._books.predictions.reported(now.report)
         elif not before or before.report:
             self._log.warning("report_unreadable", worker=worker, label=now.label)
 
@@ -98,7 +95,7 @@ class Roster:
         elif not silent:
             self._silent.discard(worker)
 
-    def _view(self, worker: str, now: WorkerNow, snapshot: Snapshot) -> WorkerView:
+    def _view(self, worker: str, now: WorkerNow) -> WorkerView:
         return WorkerView(
             id=worker,
             label=now.label,
@@ -108,8 +105,9 @@ class Roster:
             solo=now.solo,
             report=self._reports.get(worker, NO_REPORT),
             reported_ms=now.report_ms,
-            unseen=self._ledger.unseen(worker),
-            speed=self._speeds.of(worker),
+            unseen=self._books.ledger.unseen(worker),
+            speed=self._books.speeds.of(worker),
             models=now.models,
-            prefixes=snapshot.prefixes.get(worker, NO_PREFIXES),
+            prefixes=self._books.prefix_map.told_by(worker),
+            sent=self._books.prefix_map.sent_to(worker),
         )

@@ -10,6 +10,7 @@ from protocol.states import Priority
 from scheduler.policy.order import Targets
 from scheduler.policy.policy import Policy
 from scheduler.policy.registry import POLICIES
+from scheduler.policy.scaling import PACE, Pace
 from scheduler.policy.window import Window
 
 SILENT_BEATS = 10
@@ -22,21 +23,27 @@ class Rules:
 
     Attributes:
         policy: chooses among the workers that may take a job.
+        policy_name: what `registry.py` calls it.
         targets: how long a job of each priority should wait at most.
         window: how long offline jobs gather.
         times: of the lead and the leases, in Redis's time.
         limits: jobs waiting in each lane.
         tick_s: how often the leader keeps house, and a standby asks for the lead.
         silence_ms: from this age on a load report is worth a line in the log.
+        scale: whether standby workers are promoted and put back.
+        pace: how fast that reacts.
     """
 
     policy: Policy
+    policy_name: str
     targets: Targets
     window: Window
     times: TickTimes
     limits: Mapping[Priority, int]
     tick_s: float
     silence_ms: float
+    scale: bool = True
+    pace: Pace = PACE
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -55,6 +62,7 @@ def rules_of(settings: Settings) -> Rules:
     gap_s = settings.lead_s + 2 * settings.tick_s
     return Rules(
         policy=policy,
+        policy_name=settings.policy,
         targets=Targets(
             high_ms=1000 * settings.target_high_s,
             medium_ms=1000 * settings.target_medium_s,
@@ -67,4 +75,5 @@ def rules_of(settings: Settings) -> Rules:
         limits=dict(zip(Priority, limits, strict=True)),
         tick_s=settings.tick_s,
         silence_ms=1000 * SILENT_BEATS * settings.beat_s,
+        scale=settings.scale == "auto",
     )

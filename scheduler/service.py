@@ -14,6 +14,7 @@ from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.settings import Settings
 from scheduler.outage import Outage
+from scheduler.record import Recording
 from scheduler.rules import Rules, rules_of
 from scheduler.shard_loop import ShardLoop
 
@@ -22,13 +23,20 @@ LOOK_S = 1.0
 _log = get_logger("scheduler")
 
 
-async def run_scheduler(settings: Settings, *, redis_url: str, pools: Collection[str] | None = None) -> None:
+async def run_scheduler(
+    settings: Settings,
+    *,
+    redis_url: str,
+    pools: Collection[str] | None = None,
+    recording: Recording | None = None,
+) -> None:
     """Dispatch until cancelled, then give up the leads.
 
     Args:
         settings: limits, targets, times, and the policy's name.
         redis_url: where.
         pools: which ones; None for all that are or will be registered.
+        recording: where decisions are written; None for nowhere.
 
     Raises:
         SetupError: the URL or the policy is wrong.
@@ -44,7 +52,7 @@ async def run_scheduler(settings: Settings, *, redis_url: str, pools: Collection
         )
         await library.load(redis)
         _log.info("scheduler_started", url=where, pools=sorted(pools) if pools else "all", policy=settings.policy)
-        await _Pools(redis, redis_url, rules, pools).serve()
+        await _Pools(redis, redis_url, rules, pools, recording).serve()
     finally:
         await redis.aclose()
         _log.info("scheduler_stopped")
@@ -67,8 +75,16 @@ class _Running:
 class _Pools:
     """Starts and stops loops as pools come and go."""
 
-    def __init__(self, redis: Redis, redis_url: str, rules: Rules, pools: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        redis_url: str,
+        rules: Rules,
+        pools: Collection[str] | None,
+        recording: Recording | None,
+    ) -> None:
         self._redis, self._redis_url, self._rules, self._pools = redis, redis_url, rules, pools
+        self._recording = recording
         self._outage = Outage(_log)
         self._running: dict[Shard, _Running] = {}
 
@@ -100,7 +116,7 @@ class _Pools:
 
     def _start(self, shard: Shard) -> None:
         redis = store.connect(self._redis_url)
-        loop = ShardLoop(redis, shard, self._rules, self._outage)
+        loop = ShardLoop(redis, shard, self._rules, self._outage, self._recording)
         self._running[shard] = _Running(loop, asyncio.create_task(loop.run()), redis)
 
     async def _stop(self, shards: list[Shard]) -> None:

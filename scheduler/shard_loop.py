@@ -17,6 +17,7 @@ from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.store import BLOCK_MS
 from scheduler.outage import Backoff, Outage
+from scheduler.record import Recording
 from scheduler.rules import Rules
 from scheduler.term import Round, Term
 
@@ -34,10 +35,14 @@ class ShardLoop:
         shard: which one.
         rules: how to dispatch.
         outage: shared by the loops of one process.
+        recording: where decisions are written; None for nowhere.
     """
 
-    def __init__(self, redis: Redis, shard: Shard, rules: Rules, outage: Outage) -> None:
+    def __init__(
+        self, redis: Redis, shard: Shard, rules: Rules, outage: Outage, recording: Recording | None = None
+    ) -> None:
         self._redis, self._shard, self._rules, self._outage = redis, shard, rules, outage
+        self._recording = recording
         self._token = secrets.token_hex(8)
         self._log = get_logger("scheduler").bind(shard=str(shard))
         self._term: Term | None = None
@@ -100,7 +105,8 @@ class ShardLoop:
         ticked = await run(self._redis, self._tick_call(self._rules.times.lead_ms))
         if ticked.leads and self._term is None:
             self._log.info("leader_taken")
-            self._term = Term(self._redis, self._shard, self._token, self._rules, self._log)
+            recorder = self._recording.of(self._shard, self._rules) if self._recording else None
+            self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder)
         elif not ticked.leads and self._term:
             self._stand_by("another leads")
         if ticked.expired:

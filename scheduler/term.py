@@ -9,13 +9,14 @@ from structlog.typing import FilteringBoundLogger
 
 from protocol.handle import Shard
 from scheduler.apply import Applier
+from scheduler.books import Books
 from scheduler.policy.decide import decide
-from scheduler.policy.ledger import Ledger
-from scheduler.policy.speeds import Speeds
 from scheduler.policy.view import FleetView
 from scheduler.read import Reader, Snapshot
+from scheduler.record import ShardRecorder
 from scheduler.roster import Roster
 from scheduler.rules import Rules
+from scheduler.scale import Scaler
 
 ONLINE_LATELY_MS = 60_000
 """So long after the last online job offline work goes on leaving room for the next."""
@@ -43,13 +44,22 @@ class Round:
 class Term:
     """Reads, decides and applies, round after round. The next leader begins with a new one."""
 
-    def __init__(self, redis: Redis, shard: Shard, token: str, rules: Rules, log: FilteringBoundLogger) -> None:
-        self._rules, self._log = rules, log
-        self._ledger, speeds = Ledger(), Speeds()
+    def __init__(
+        self,
+        redis: Redis,
+        shard: Shard,
+        token: str,
+        rules: Rules,
+        log: FilteringBoundLogger,
+        recorder: ShardRecorder | None = None,
+    ) -> None:
+        self._rules, self._log, self._recorder = rules, log, recorder
+        self._books = Books()
         self._online_ms = -math.inf
-        self._reader = Reader(redis, shard)
-        self._roster = Roster(self._ledger, speeds, log, rules.silence_ms)
-        self._applier = Applier(redis, shard, token, self._ledger, speeds, log)
+        self._reader = Reader(redis, shard, self._books.prefix_map)
+        self._roster = Roster(self._books, log, rules.silence_ms)
+        self._applier = Applier(redis, shard, token, rules.policy_name, self._books, log)
+        self._scaler = Scaler(redis, shard, rules, self._books.predictions, log)
         self._chance = random.Random()  # noqa: S311 - breaks ties between workers, guards nothing
 
     def forget(self) -> None:
@@ -65,12 +75,17 @@ class Term:
         rules = self._rules
         snapshot = await self._reader.read()
         workers, online_lately = self._roster.update(snapshot), self._seen_online(snapshot)
-        view = FleetView(snapshot.lanes, workers, self._ledger.started, online_lately)
+        books = self._books
+        view = FleetView(snapshot.lanes, workers, books.ledger.started, online_lately, books.prefix_map.holders)
         decision = decide(view, snapshot.now_ms, self._chance, rules.policy, rules.targets, rules.window)
+        if self._recorder:
+            self._recorder.after(view, snapshot.now_ms, decision)
         applied = await self._applier.apply(decision, snapshot)
         self._reader.forget(applied.left)
         if applied.error:
             raise applied.error
+        if applied.leads:
+            await self._scaler.after(snapshot, view, decision)
         wake_at_ms = decision.wake_at_ms
         waiting = sum(map(len, snapshot.lanes)) - len(applied.left)
         return Round(

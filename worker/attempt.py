@@ -1,6 +1,7 @@
 """One attempt of a job: generate, and say how it ended."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -15,6 +16,7 @@ from protocol.wire import JsonObject
 from worker.backoff import chance
 from worker.engine.base import Engine, EngineError, EngineFault, EngineRequest
 from worker.engine.openai_rules import speaks
+from worker.figures import Tempo
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.transcript import Transcript
@@ -32,16 +34,22 @@ class Attempt:
         started: what `start` handed out.
         begun_s: when it did (monotonic).
         limit_s: how long the attempt may run.
+        uncached_tokens: what the engine must compute of its prompt, by estimate.
+        tempo: its tokens; None before the first one.
         on_engine: whether the engine has it, so that its load counts there.
         stopped: how it ends, once somebody has stopped it from outside.
+        ended: the engine is done with it, though Redis may not have recorded that yet.
     """
 
     out: Outgoing
     started: Started
     begun_s: float
     limit_s: float
+    uncached_tokens: int = 0
+    tempo: Tempo | None = None
     on_engine: bool = False
     stopped: Verdict | None = None
+    ended: bool = False
     task: asyncio.Task[None] | None = None
 
     def stop(self, verdict: Verdict) -> None:
@@ -69,10 +77,14 @@ class Runner:
         outbox: takes what they say and how they end.
         max_tries: how often an engine may fail a job.
         clock: for the time to the first token.
+        on_first: told of each attempt that has brought its first token.
     """
 
-    def __init__(self, engine: Engine, outbox: Outbox, max_tries: int, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, outbox: Outbox, max_tries: int, clock: Clock, on_first: Callable[[Attempt], None]
+    ) -> None:
         self._engine, self._outbox, self._max_tries, self._clock = engine, outbox, max_tries, clock
+        self._on_first = on_first
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
@@ -80,6 +92,7 @@ class Runner:
         if verdict is None:
             attempt.on_engine = True
             verdict = await self._verdict(attempt)
+        attempt.ended = True
         self._outbox.end(attempt.out, verdict)
 
     async def _verdict(self, attempt: Attempt) -> Verdict:
@@ -116,17 +129,26 @@ class Runner:
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError
-                first = self._is_first_token(attempt, chunk)
+                first = self._hear(attempt, chunk)
                 transcript.add(chunk)
                 if streams:
                     self._outbox.say(attempt.out, chunk, at_once=first)
         return transcript.response()
 
-    def _is_first_token(self, attempt: Attempt, chunk: JsonObject) -> bool:
-        if attempt.out.first_token_after_ms >= 0 or not chunk.get("choices") or not speaks(chunk):
+    def _hear(self, attempt: Attempt, chunk: JsonObject) -> bool:
+        """Count a chunk that says something; whether it is the first."""
+        choices = chunk.get("choices")
+        if not choices or not speaks(chunk):
             return False
-        attempt.out.first_token_after_ms = int(1000 * (self._clock.monotonic() - attempt.begun_s))
-        return True
+        first = attempt.tempo is None
+        if attempt.tempo is None:
+            now_s = self._clock.monotonic()
+            attempt.tempo = Tempo(now_s)
+            attempt.out.first_token_after_ms = int(1000 * (now_s - attempt.begun_s))
+            self._on_first(attempt)
+        # Several choices speak side by side: one tells the tempo of all.
+        attempt.tempo.chunks += choices[0].get("index", 0) == 0
+        return first
 
 
 def _request(attempt: Attempt) -> EngineRequest:

@@ -1,6 +1,7 @@
 """All attempts of one life: taken in from the inbox, started, stopped, and counted."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis
@@ -11,15 +12,18 @@ from protocol.errors import FleetError, ProtocolViolation
 from protocol.functions import start
 from protocol.handle import Handle, Shard
 from protocol.log import get_logger
-from protocol.messages import InboxEntry, Started
+from protocol.messages import InboxEntry, JobSpec, Started
+from protocol.prefix import uncached_tokens
 from worker.attempt import Attempt, Runner
-from worker.load import Fresh
+from worker.figures import Figures, Stream, slow_share
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.verdict import Drop, GiveBack, Verdict, malformed
 
 CLOSING_S = 5.0
 """How long engines may take to abort what was stopped."""
+FIRSTS_KEPT, FIRSTS_S = 32, 1.0
+"""First tokens stand in so many and so long reports that the dispatcher, which skips some of them, sees each one."""
 Key = tuple[str, int]
 _log = get_logger("worker")
 
@@ -33,12 +37,22 @@ class Attempts:
         worker: the id of this life.
         clock: for time limits.
         accepting: whether new attempts may start; what may not is given back.
+        on_change: told when one is taken, brings its first token, or is over.
     """
 
-    def __init__(self, redis: Redis, shard: Shard, worker: str, clock: Clock, accepting: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        shard: Shard,
+        worker: str,
+        clock: Clock,
+        accepting: Callable[[], bool],
+        on_change: Callable[[], None],
+    ) -> None:
         self._redis, self._shard, self._worker = redis, shard, worker
-        self._clock, self._accepting = clock, accepting
+        self._clock, self._accepting, self._on_change = clock, accepting, on_change
         self._running: dict[Key, Attempt] = {}
+        self._firsts: deque[tuple[float, int, int]] = deque(maxlen=FIRSTS_KEPT)
         self.taken = 0
         self.idle = asyncio.Event()
         self.idle.set()
@@ -47,9 +61,12 @@ class Attempts:
         """How many are not over; one that has ended counts until Redis has recorded it."""
         return len(self._running)
 
-    def serve(self, runner: Runner, outbox: Outbox, time_limit_s: float) -> None:
-        """Name the parts that attempts go through, before the first is taken."""
+    def serve(
+        self, runner: Runner, outbox: Outbox, time_limit_s: float, prefixes: Callable[[], frozenset[str]]
+    ) -> None:
+        """Name the parts that attempts go through, before the first is taken; `prefixes` are those of the engine."""
         self._runner, self._outbox, self._time_limit_s = runner, outbox, time_limit_s
+        self._prefixes = prefixes
 
     async def take(self, entries: Sequence[InboxEntry]) -> None:
         """Start what is assigned, all in one round trip.
@@ -102,10 +119,29 @@ class Attempts:
             if stuck:
                 _log.warning("engine_does_not_abort", attempts=len(stuck), after_s=CLOSING_S)
 
-    def fresh(self) -> Fresh:
-        """What is taken and not on the engine yet."""
-        fresh = [attempt.started.spec.prompt_tokens for attempt in self._running.values() if not attempt.on_engine]
-        return Fresh(len(fresh), sum(fresh))
+    def spoke(self, attempt: Attempt) -> None:
+        """It has brought its first token."""
+        self._firsts.append((self._clock.monotonic(), attempt.out.attempt, attempt.out.first_token_after_ms))
+        self._on_change()
+
+    def figures(self, target_token_ms: float, stream_tokens: int) -> Figures:
+        """What they are at; the arguments are those of `slow_share`."""
+        now_s = self._clock.monotonic()
+        going = [attempt for attempt in self._running.values() if not attempt.ended]
+        prefilling = [attempt for attempt in going if attempt.tempo is None]
+        streams = [
+            Stream(attempt.tempo, attempt.started.spec.prompt_tokens)
+            for attempt in going
+            if attempt.tempo and attempt.started.spec.stream
+        ]
+        return Figures(
+            fresh=sum(not attempt.on_engine for attempt in prefilling),
+            prefilling=len(prefilling),
+            pending_prefill_tokens=sum(attempt.uncached_tokens for attempt in prefilling),
+            slow_share=slow_share(streams, now_s, target_token_ms, stream_tokens),
+            firsts=tuple((number, ms) for at_s, number, ms in self._firsts if now_s - at_s < FIRSTS_S),
+            taken=self.taken,
+        )
 
     def over(self, out: Outgoing) -> None:
         """The outbox is done with an attempt, or its log can't be mended."""
@@ -117,6 +153,7 @@ class Attempts:
             return
         attempt.stop(Drop())
         del self._running[out.handle.ref, out.attempt]
+        self._on_change()
         if not self._running:
             self.idle.set()
 
@@ -139,8 +176,16 @@ class Attempts:
 
     def _run(self, out: Outgoing, started: Started) -> None:
         limit_s = started.spec.time_limit_s or self._time_limit_s
-        attempt = Attempt(out, started, self._clock.monotonic(), limit_s)
+        attempt = Attempt(out, started, self._clock.monotonic(), limit_s, self._uncached_tokens(started.spec))
         self._running[out.handle.ref, out.attempt] = attempt
         self.taken = max(self.taken, out.attempt)
         self.idle.clear()
         attempt.task = asyncio.create_task(self._runner.run(attempt))
+        self._on_change()
+
+    def _uncached_tokens(self, spec: JobSpec) -> int:
+        """What the engine must compute of the prompt: less what it holds, or will hold by those that came before."""
+        before = (attempt.started.spec.prefix for attempt in self._running.values() if attempt.tempo is None)
+        # Hashes are chained: who differs in the first one shares none.
+        coming = frozenset[str]().union(*(prefix for prefix in before if prefix[:1] == spec.prefix[:1]))
+        return uncached_tokens(spec.prompt_tokens, spec.prefix, self._prefixes(), coming)

@@ -69,6 +69,8 @@ class Commands:
                     self._drain.set()
                 case "promote":
                     await self._promote()
+                case "rest":
+                    self._duty.standby = True
                 case "sleep":
                     return await self._sleep()
                 case "wake":

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from protocol import reads
 from protocol.call import run
+from protocol.clock import Clock
 from protocol.errors import FleetError
 from protocol.handle import Shard
 from protocol.log import get_logger
@@ -15,8 +16,8 @@ from protocol.store import BLOCK_MS
 from worker.backoff import Backoff
 
 BEGINNING = "0"
-BEATS_APART = 2
-"""So many beats in a row may find Redis to hold more than we know: assignments are on their way."""
+MISSED_S = 0.2
+"""For so long beats may find Redis to hold more than we know: assignments are on their way."""
 _log = get_logger("worker")
 
 
@@ -31,20 +32,30 @@ class Inbox:
         shard: of the worker.
         worker: the id of this life.
         take: handles entries; an error makes them come again.
+        clock: for how long something has been missing.
     """
 
     def __init__(
-        self, redis: Redis, shard: Shard, worker: str, take: Callable[[Sequence[InboxEntry]], Awaitable[None]]
+        self,
+        redis: Redis,
+        shard: Shard,
+        worker: str,
+        take: Callable[[Sequence[InboxEntry]], Awaitable[None]],
+        clock: Clock,
     ) -> None:
-        self._redis, self._shard, self._worker, self._take = redis, shard, worker, take
+        self._redis, self._shard, self._worker, self._take, self._clock = redis, shard, worker, take, clock
         self._last = BEGINNING
-        self._beats_with_more = 0
+        self._missing_since_s: float | None = None
 
     def compare(self, held: int, known: int) -> None:
         """After a beat: Redis counts `held` jobs of ours, we know of `known`."""
-        self._beats_with_more = self._beats_with_more + 1 if held > known else 0
-        if self._beats_with_more >= BEATS_APART:
-            self._beats_with_more = 0
+        now_s = self._clock.monotonic()
+        if held <= known:
+            self._missing_since_s = None
+        elif self._missing_since_s is None:
+            self._missing_since_s = now_s
+        elif now_s - self._missing_since_s >= MISSED_S:
+            self._missing_since_s = None
             self._last = BEGINNING
 
     async def run(self) -> None:

@@ -1,44 +1,38 @@
 """The load report: what the engine does, what is on its way to it, and how full the memory is."""
 
 import asyncio
+import math
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.clock import Clock
 from protocol.load_score import load_score
 from protocol.messages import LoadReport
 from worker.device import DeviceFigures, DeviceMeter
 from worker.engine.base import Capacity, Engine, EngineLoad
+from worker.figures import Figures
 
 ENGINE_ANSWER_S = 2.0
+DEVICE_S = 0.2
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
-    """Jobs that are taken and not on the engine yet."""
-
-    count: int = 0
-    prompt_tokens: int = 0
-
-
 def report_of(
-    load: EngineLoad, fresh: Fresh, capacity: Capacity, memory: float, device: DeviceFigures | None, taken: int
+    load: EngineLoad, own: Figures, capacity: Capacity, memory: float, device: DeviceFigures | None
 ) -> LoadReport:
     """Put the figures together.
 
     Args:
         load: the engine's own.
-        fresh: added to them, so that no job is missing between inbox and engine.
+        own: of the attempts; those that are not on the engine yet are added to its own, so that none is missing.
         capacity: what the engine can hold.
         memory: resident size over its limit; a device's own memory takes its place.
         device: None where there is none.
-        taken: the highest attempt whose work is contained.
     """
     device, slots = device or DeviceFigures(memory), max(1, capacity.slots)
-    total = load.running + load.waiting + fresh.count
-    running = min(load.running + fresh.count, slots)
+    total = load.running + load.waiting + own.fresh
+    running = min(load.running + own.fresh, slots)
     kv = min(1.0, load.kv_used_tokens / capacity.kv_tokens) if capacity.kv_tokens else 0.0
     return LoadReport(
         load_score=load_score(device.memory, running, slots, kv),
@@ -46,7 +40,11 @@ def report_of(
         running=running,
         waiting=total - running,
         capacity=slots,
-        pending_prefill_tokens=load.pending_prefill_tokens + fresh.prompt_tokens,
+        pending_prefill_tokens=own.pending_prefill_tokens,
+        prefilling=own.prefilling,
+        step_tokens=capacity.step_tokens,
+        slow_share=own.slow_share,
+        firsts=own.firsts,
         kv_used_tokens=load.kv_used_tokens,
         kv_total_tokens=capacity.kv_tokens,
         block_tokens=capacity.block_tokens,
@@ -55,7 +53,7 @@ def report_of(
         prefix_query_tokens=load.prefix_query_tokens,
         prefix_hit_tokens=load.prefix_hit_tokens,
         preemptions=load.preemptions,
-        taken=taken,
+        taken=own.taken,
         device_utilisation=device.utilisation,
         device_temperature_c=device.temperature_c,
         device_power_w=device.power_w,
@@ -63,21 +61,29 @@ def report_of(
 
 
 class LoadMeter:
-    """Asks engine and device."""
+    """Asks engine and device; the device at most each `DEVICE_S`."""
 
-    def __init__(self, engine: Engine, device: DeviceMeter | None, memory_limit_bytes: int) -> None:
+    def __init__(self, engine: Engine, device: DeviceMeter | None, memory_limit_bytes: int, clock: Clock) -> None:
         self._engine, self._device, self._memory_limit_bytes = engine, device, memory_limit_bytes
+        self._clock = clock
         self._last = EngineLoad()
+        self._figures: DeviceFigures | None = None
+        self._figures_s = -math.inf
 
-    async def read(self, fresh: Fresh, capacity: Capacity, taken: int) -> LoadReport:
+    async def read(self, own: Figures, capacity: Capacity) -> LoadReport:
         """The report of this moment; an engine that does not answer keeps its last figures."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ENGINE_ANSWER_S):
                 self._last = await self._engine.load()
-        # NVML can take milliseconds: not on the event loop.
-        device = await asyncio.to_thread(self._device.read) if self._device else None
         memory = min(1.0, self._last.resident_bytes / self._memory_limit_bytes)
-        return report_of(self._last, fresh, capacity, memory, device, taken)
+        return report_of(self._last, own, capacity, memory, await self._device_figures())
+
+    async def _device_figures(self) -> DeviceFigures | None:
+        now_s = self._clock.monotonic()
+        if self._device and now_s - self._figures_s >= DEVICE_S:
+            # NVML can take milliseconds: not on the event loop.
+            self._figures_s, self._figures = now_s, await asyncio.to_thread(self._device.read)
+        return self._figures
 
 
 def memory_limit_bytes() -> int:

@@ -56,7 +56,7 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
                 redis=redis,
                 shard=shard,
                 keeper=EngineKeeper(options.engine),
-                meter=LoadMeter(options.engine, open_device(os.environ), memory_limit_bytes()),
+                meter=LoadMeter(options.engine, open_device(os.environ), memory_limit_bytes(), clock),
                 duty=Duty(standby=options.standby),
                 states=states,
                 stop=stop,

@@ -12,6 +12,7 @@ from protocol.messages import InboxEntry, LoadReport, ModelRecord
 from protocol.states import WorkerState
 from worker.attempt import Runner
 from worker.attempts import Attempts
+from worker.cadence import Cadence
 from worker.commands import Commands
 from worker.followers import Followers
 from worker.heartbeat import Heartbeat, News, Pace
@@ -46,22 +47,22 @@ class Session:
     def __init__(self, station: Station, life: Life) -> None:
         self._station, self._life = station, life
         settings, redis, shard = station.settings, station.redis, station.shard
-        self._attempts = Attempts(redis, shard, life.id, station.clock, self._accepting)
+        self._cadence = Cadence(settings.beat_s, settings.report_s)
+        self._attempts = Attempts(redis, shard, life.id, station.clock, self._accepting, self._cadence.soon)
         self._outbox = Outbox(redis, settings.frame_s, self._attempts.over)
-        runner = Runner(station.engine, self._outbox, settings.max_tries, station.clock)
-        self._attempts.serve(runner, self._outbox, settings.time_limit_s)
-        self._inbox = Inbox(redis, shard, life.id, self._take)
+        runner = Runner(station.engine, self._outbox, settings.max_tries, station.clock, self._attempts.spoke)
+        self._attempts.serve(runner, self._outbox, settings.time_limit_s, station.engine.prefixes)
+        self._inbox = Inbox(redis, shard, life.id, self._take, station.clock)
         self._guard = LeaseGuard(station.clock, settings.lease_s)
         pace = Pace(settings.beat_s, settings.lease_s)
         self._heartbeat = Heartbeat(station.redis_url, shard, life, pace, station.clock, self._guard, self._on_answer)
-        self._changed = asyncio.Event()
         self._commands = Commands(
             station.keeper,
             station.duty,
             station.stop.drain,
             self._attempts.idle,
             self._heartbeat.acknowledge,
-            self._changed.set,
+            self._cadence.now,
         )
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._joined = self._registered = False
@@ -74,7 +75,7 @@ class Session:
         """
         station = self._station
         gone = GiveBack("strike", why="its engine died")
-        station.keeper.tell(self._changed.set, lambda: self._attempts.stop_all(gone))
+        station.keeper.tell(self._cadence.now, lambda: self._attempts.stop_all(gone))
         parts: list[Coroutine[Any, Any, None]] = [self._inbox.run(), self._outbox.run(), self._publish()]
         parts += [self._watch(), self._watch_followers(), self._commands.run(), self._drain_when_told()]
         tasks = [asyncio.create_task(part) for part in parts]
@@ -98,6 +99,7 @@ class Session:
             task.cancel()
         await asyncio.wait(tasks)
         await self._attempts.close()
+        self._cadence.stop()
         await self._heartbeat.stop()
 
     async def _register(self) -> None:
@@ -108,7 +110,7 @@ class Session:
         served = ModelRecord(pool=station.shard.pool, shards=station.options.shards, context_tokens=context_tokens)
         await until_answered(lambda: register_models(station.redis, station.models, served))
         self._registered = True
-        self._changed.set()
+        self._cadence.now()
 
     @property
     def _state(self) -> WorkerState:
@@ -150,29 +152,25 @@ class Session:
                 self._commands.take(entry)
 
     async def _publish(self) -> None:
-        """Report the load with each beat, and at once when the state changes."""
+        """Report the load with each beat, and at once when the state changes or a job comes, speaks or ends."""
         station = self._station
         while True:
-            self._changed.clear()
             state = self._state
             if (lasted_s := station.states.enter(state)) is not None:
                 _log.info("state", now=state, last_for_s=round(lasted_s, 3))
             slots = station.options.slots or station.keeper.capacity.slots or DEFAULT_SLOTS
             report = await self._report()
             self._heartbeat.publish(News(state, slots, report, station.models, station.engine.prefixes()))
-            # No `wait_for`: before Python 3.12 it can swallow a cancellation.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(station.settings.beat_s):
-                    await self._changed.wait()
+            await self._cadence.turn()
 
     async def _report(self) -> LoadReport:
         station, capacity = self._station, self._station.keeper.capacity
         # Read before the engine is asked: what goes over to it meanwhile is counted twice, never missed.
-        fresh, taken = self._attempts.fresh(), self._attempts.taken
-        report = await station.meter.read(fresh, capacity, taken)
+        figures = self._attempts.figures(station.settings.target_token_ms, capacity.stream_tokens)
+        report = await station.meter.read(figures, capacity)
         duty = station.duty
         own = {"state_s": station.states.seconds(), "answered": duty.answered, "refusal": duty.refusal}
-        return report.model_copy(update=own)
+        return report.model_copy(update=own | {"reserve": duty.reserve})
 
     async def _watch(self) -> None:
         while True:
@@ -192,7 +190,7 @@ class Session:
     async def _drain_when_told(self) -> None:
         stop, drain_s = self._station.stop, self._station.settings.drain_s
         await stop.drain.wait()
-        self._changed.set()
+        self._cadence.now()
         _log.info("draining", running=len(self._attempts), at_most_s=drain_s)
         waits = [asyncio.ensure_future(event.wait()) for event in (self._attempts.idle, stop.now)]
         try:

@@ -120,6 +120,7 @@ class Feeder:
             endpoint=row.endpoint,
             priority=self._terms.priority,
             deadline=left_s,
+            best_effort=True,
             id=self._own_id(row),
             reply_to=self._summary.batch_id,
         )

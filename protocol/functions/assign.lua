@@ -1,7 +1,8 @@
 -- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due dead [inbox …]
--- ARGV token (member worker delay_ms)…
+-- ARGV token (member worker delay_ms why)…
 --   worker '' parks the job in `due` for delay_ms, with its score; delay 0 beside it sets aside a job that can't be read,
 --   one below 0 refuses a job whose first token is predicted so many ms after its submission
+--   why is kept with the job as it is; '' for nothing
 -- → ok (attempt | gone | worker | expired | parked | malformed | refused)… | not_leader
 -- Counters are written once a call, not once a job.
 local function look_at(P, worker, now)
@@ -18,11 +19,11 @@ local function has_room(worker, strikes)
   return strikes < STRIKES_OUT - 1 or worker.held == 0
 end
 
-local function move_to_inbox(job, name, attempt, now)
+local function move_to_inbox(job, name, attempt, why, now)
   redis.call('ZREM', lane_key(job.P, job.priority), job.member)
   local entry = redis.call('XADD', inbox_key(job.P, name), '*', 'k', 'assign', 'j', job.ref, 'a', attempt)
   redis.call('HSET', job.key, 'state', 'assigned', 'attempt', attempt, 'worker', name, 'entry', entry, 'frames', 0,
-    'assigned', int(now))
+    'assigned', int(now), 'why', why)
 end
 
 -- The lane's time follows what was taken, but never passes the head that is left: a newcomer must not stand behind
@@ -45,8 +46,8 @@ local function write_counters(P, workers, waiting, scores)
   for priority, score in pairs(scores) do advance(P, priority, score) end
 end
 
-local function take(job, name, worker, attempt, round)
-  move_to_inbox(job, name, attempt, round.now)
+local function take(job, name, worker, attempt, why, round)
+  move_to_inbox(job, name, attempt, why, round.now)
   worker.held, worker.taken = worker.held + 1, worker.taken + 1
   if job.strikes == STRIKES_OUT - 1 then worker.solo, worker.now_solo = true, true end
   local tenant, tenants = tenant_of(job.ref), round.waiting[job.priority] or {}
@@ -61,7 +62,7 @@ local function drop_orphan(P, member)
   return 'gone'
 end
 
-local function assign_one(P, member, name, delay, attempt, round)
+local function assign_one(P, member, name, delay, why, attempt, round)
   local ref = string.match(member, '^%d+:([^:]+:.+)$')
   local job = ref and load_job(P, ref)
   if not job or job.state ~= 'queued' or job.member ~= member or round.ends[ref] then return drop_orphan(P, member) end
@@ -85,7 +86,7 @@ local function assign_one(P, member, name, delay, attempt, round)
   local worker = round.workers[name] or look_at(P, name, round.now)
   round.workers[name] = worker
   if not has_room(worker, job.strikes) then return 'worker' end
-  take(job, name, worker, attempt, round)
+  take(job, name, worker, attempt, why, round)
   return attempt
 end
 
@@ -96,7 +97,7 @@ local function write_ends(ends, now)
     if an_end.malformed then
       set_aside(an_end.job, 'malformed', 'its stored description can not be read', now)
     elseif an_end.refused then
-      local message = 'its first token would come ' .. int(an_end.refused) .. ' ms after its submission, past its target'
+      local message = 'its first token would come ' .. int(an_end.refused) .. ' ms after its submission, which is too late'
       finalise(an_end.job, 'failed', failure(an_end.job, 'failed', 'unreachable', message), 'unreachable', now, '')
     else
       end_early(an_end.job, 'expired', 'its deadline passed while it waited', now)
@@ -108,11 +109,11 @@ local function demand_keys(P, ARGV, jobs)
   if trusted(P) then return end
   local names, workers = {}, {}
   for i = 0, jobs - 1 do
-    local tenant, own_id = string.match(ARGV[3 * i + 2], '^%d+:([^:]+):(.+)$')
+    local tenant, own_id = string.match(ARGV[4 * i + 2], '^%d+:([^:]+):(.+)$')
     if tenant then
       names[#names + 1], names[#names + 2] = job_key(P, tenant .. ':' .. own_id), tenant_key(P, tenant)
     end
-    local worker = ARGV[3 * i + 3]
+    local worker = ARGV[4 * i + 3]
     if worker ~= '' and not workers[worker] then
       workers[worker], names[#names + 1] = true, worker_key(P, worker)
     end
@@ -123,13 +124,13 @@ end
 local function assign(KEYS, ARGV)
   local P = prefix(KEYS)
   if redis.call('GET', KEYS[1]) ~= ARGV[1] then return { 'not_leader' } end
-  local jobs, reply = math.min((#ARGV - 1) / 3, 100), { 'ok' }
+  local jobs, reply = math.min((#ARGV - 1) / 4, 100), { 'ok' }
   local round = { now = now_ms(), workers = {}, waiting = {}, scores = {}, ends = {} }
   demand_keys(P, ARGV, jobs)
   local last = redis.call('HINCRBY', KEYS[2], 'attempt', jobs) - jobs
   for i = 0, jobs - 1 do
-    local member, worker, delay = ARGV[3 * i + 2], ARGV[3 * i + 3], tonumber(ARGV[3 * i + 4])
-    reply[i + 2] = assign_one(P, member, worker, delay, int(last + i + 1), round)
+    local member, worker, delay, why = unpack(ARGV, 4 * i + 2, 4 * i + 5)
+    reply[i + 2] = assign_one(P, member, worker, tonumber(delay), why, int(last + i + 1), round)
   end
   write_counters(P, round.workers, round.waiting, round.scores)
   write_ends(round.ends, round.now)

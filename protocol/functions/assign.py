@@ -7,6 +7,7 @@ from typing import Any, Literal
 from protocol import keys
 from protocol.call import Arg, Call, fcall
 from protocol.handle import Shard
+from protocol.messages import Why
 from protocol.states import Priority
 
 JOBS_A_CALL = 100
@@ -16,14 +17,15 @@ JOBS_A_CALL = 100
 class Move:
     """Take the lane's entry `member` to `worker`; with no worker, park its job for `park_ms`, or refuse it.
 
-    `refuse_ms` is the predicted wait for which it is refused. With none of these the job is set aside, because it
-    can't be read. An entry without a queued job is removed.
+    `why` is kept with a job that is taken. `refuse_ms` is the predicted wait for which it is refused. With none of
+    these the job is set aside, because it can't be read. An entry without a queued job is removed.
     """
 
     member: str | bytes
     worker: str = ""
     park_ms: int = 0
     refuse_ms: int = 0
+    why: Why | None = None
 
 
 Refusal = Literal["gone", "worker", "expired", "parked", "malformed", "refused"]
@@ -45,7 +47,8 @@ def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | R
     ]
     args: list[Arg] = [token]
     for move in moves[:JOBS_A_CALL]:
-        args += (move.member, move.worker, move.park_ms or -move.refuse_ms)
+        why = move.why.model_dump_json() if move.why else ""
+        args += (move.member, move.worker, move.park_ms or -move.refuse_ms, why)
     return fcall("assign", names, args, _parse)
 
 

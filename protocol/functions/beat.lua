@@ -8,6 +8,14 @@ local function each(list, act)
   end
 end
 
+-- While nobody does, a report can wait for the dispatcher's next look: many workers report many times a second.
+local function anyone_waits(P)
+  for _, priority in ipairs({ 'high', 'medium', 'low' }) do
+    if redis.call('EXISTS', lane_key(P, priority)) == 1 then return true end
+  end
+  return false
+end
+
 local function beat(KEYS, ARGV)
   local P, worker, label, state, slots, lease_ms, report, join = prefix(KEYS), unpack(ARGV, 1, 7)
   local models, acknowledged, added, removed = unpack(ARGV, 8, 11)
@@ -22,7 +30,7 @@ local function beat(KEYS, ARGV)
   each(removed, function(hash) redis.call('SREM', prefixes, hash) end)
   each(added, function(hash) redis.call('SADD', prefixes, hash) end)
   if added ~= '[]' or removed ~= '[]' then redis.call('HINCRBY', key, 'prefixed', 1) end
-  announce(P, 'load', worker)
+  if not lease or anyone_waits(P) then announce(P, 'load', worker) end
   return { 'ok', tonumber(redis.call('HGET', key, 'held')) }
 end
 

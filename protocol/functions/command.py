@@ -6,7 +6,7 @@ from protocol import keys
 from protocol.call import Call, fcall
 from protocol.handle import Shard
 
-Command = Literal["drain", "promote", "sleep", "wake"]
+Command = Literal["drain", "promote", "rest", "sleep", "wake"]
 
 
 def command(shard: Shard, worker: str, word: Command) -> Call[str | None]:

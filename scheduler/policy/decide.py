@@ -1,17 +1,20 @@
 """One round of dispatch: order → window → filter → score → pick."""
 
 from collections.abc import Sequence
+from heapq import nsmallest
 
 from protocol.states import Priority
 from scheduler.policy.decision import PARK_MS, Assignment, Decision, Park, ParkReason, Refusal
-from scheduler.policy.filters import accepts, fits, may_take, must_run_alone, serves, stays_open
+from scheduler.policy.filters import accepts, fits, must_run_alone, serves, stays_open
 from scheduler.policy.order import Order, Targets, slack_ms
 from scheduler.policy.policy import Fleet, Policy
+from scheduler.policy.shortlist import MANY, Everybody, Shortlist
 from scheduler.policy.view import HEADS, REFERENCE, Chance, FleetView, JobView, WorkerView
 from scheduler.policy.window import Reason, Window, close
 from scheduler.policy.worker import Worker
 
 NOTHING = Decision()
+WHY_KEPT = 3
 MOST_HELD = 8
 """So many jobs in a row that are held back end the round: those behind them are less urgent."""
 
@@ -25,7 +28,7 @@ def decide(view: FleetView, now_ms: float, rng: Chance, policy: Policy, targets:
     workers = [worker for worker in able if worker.id in accepting and not policy.full(worker)]
     if not workers:
         return NOTHING
-    return _Round(view, rng, policy, workers, Fleet(now_ms, able, targets, view.online_lately)).run(window)
+    return _Round(view, rng, policy, workers, Fleet(now_ms, able, targets, view.online_lately, view.turn)).run(window)
 
 
 class _Round:
@@ -34,7 +37,12 @@ class _Round:
     def __init__(self, view: FleetView, rng: Chance, policy: Policy, workers: list[Worker], fleet: Fleet) -> None:
         self._view, self._rng, self._policy, self._fleet = view, rng, policy, fleet
         self._now_ms, self._targets = fleet.now_ms, fleet.targets
-        self._open = workers
+        self._room = {worker.id: worker for worker in workers}
+        by_score = type(policy).pick is Policy.pick
+        if by_score and len(workers) > MANY:
+            self._sight: Everybody = Shortlist(fleet.workers, self._room, policy, view)
+        else:
+            self._sight = Everybody(fleet.workers, self._room)
         self._largest_kv: dict[str, int] = {}
         self._assignments: list[Assignment] = []
         self._park: list[Park] = []
@@ -47,14 +55,15 @@ class _Round:
         arranged = (self._policy.arrange(lane, self._fleet) for lane in self._view.lanes if lane)
         lanes = tuple(tuple(lane) for lane in arranged)
         reserved = self._reserve(self._view.lanes)
-        verdicts = {lane[0].priority: close(lane, self._open, self._now_ms, window) for lane in lanes}
+        workers = tuple(self._room.values())
+        verdicts = {lane[0].priority: close(lane, workers, self._now_ms, window) for lane in lanes}
         held = {priority: verdict for priority, verdict in verdicts.items() if not isinstance(verdict, Reason)}
         going = tuple(lane for lane in lanes if lane[0].priority not in held)
         order = Order(going, self._now_ms, self._targets)
         if reserved:
             order.leave_out(reserved)
-        while self._open and self._held_in_a_row < MOST_HELD:
-            job = order.next(self._view.turn + len(self._assignments))
+        while self._room and self._held_in_a_row < MOST_HELD:
+            job = order.next(self._fleet.turn)
             if job is None:
                 break
             self._place(job)
@@ -71,66 +80,66 @@ class _Round:
         )
 
     def _place(self, job: JobView) -> None:
-        candidates = [worker for worker in self._open if may_take(worker, job)]
+        candidates = self._sight.with_room(job)
         if not candidates:
             if fits(job, self._largest_kv_for(job.spec.model)):
                 self._passed_over.setdefault(job.priority, []).append(job)
             else:
                 self._park.append(Park(job.ref, job.priority, PARK_MS, ParkReason.TOO_LARGE))
-        elif not self._refused(job):
-            chosen = self._choose(job, candidates)
+            return
+        rivals = self._rivals(job, candidates)
+        if not self._refused(job, rivals):
+            chosen = self._choose(job, candidates, rivals)
             if chosen:
-                self._give(job, chosen)
+                self._give(job, chosen, rivals)
                 self._held_in_a_row = 0
             else:
                 self._held_back.append(job)
                 self._held_in_a_row += 1
 
-    def _refused(self, job: JobView) -> bool:
+    def _rivals(self, job: JobView, candidates: list[Worker]) -> list[Worker]:
+        """The workers that the job is weighed on: full ones too, for a policy that looks so far."""
+        weighed = self._policy.looks_past_full and not must_run_alone(job)
+        return self._sight.able(job) if weighed and len(self._room) < len(self._fleet.workers) else candidates
+
+    def _refused(self, job: JobView, rivals: list[Worker]) -> bool:
         if job.priority not in self._targets.refuse or job.spec.best_effort:
             return False
-        able = [worker for worker in self._fleet.workers if may_take(worker, job)]
-        wait_ms = self._policy.hopeless_ms(job, able, self._fleet)
+        wait_ms = self._policy.hopeless_ms(job, rivals, self._fleet)
         if wait_ms is None:
             return False
         self._refusals.append(Refusal(job.ref, job.priority, wait_ms))
         return True
 
-    def _choose(self, job: JobView, candidates: list[Worker]) -> Worker | None:
+    def _choose(self, job: JobView, candidates: list[Worker], rivals: list[Worker]) -> Worker | None:
         """The worker that takes it; None when it should rather wait."""
         policy, fleet = self._policy, self._fleet
-        rivals = candidates
-        if policy.looks_past_full and len(candidates) < len(fleet.workers) and not must_run_alone(job):
-            rivals = [worker for worker in fleet.workers if may_take(worker, job)]
-        best = self._pick(job, rivals)
-        if best in candidates and not policy.holds(job, best, fleet):
+        best = policy.pick(job, rivals, fleet, self._rng)
+        if best.id in self._room and not policy.holds(job, best, fleet):
             return best
         if not policy.settles(job, fleet):
             return None
         allowed = [worker for worker in candidates if worker is not best and not policy.holds(job, worker, fleet)]
-        return self._pick(job, allowed) if allowed else None
+        return policy.pick(job, allowed, fleet, self._rng) if allowed else None
 
     def _largest_kv_for(self, model: str) -> int:
         if model not in self._largest_kv:
             self._largest_kv[model] = largest_kv(self._view.workers, model)
         return self._largest_kv[model]
 
-    def _pick(self, job: JobView, candidates: list[Worker]) -> Worker:
-        if len(candidates) == 1:
-            return candidates[0]
-        scores = [self._policy.score(job, worker) for worker in candidates]
-        lowest = min(scores)
-        best = [worker for worker, score in zip(candidates, scores, strict=True) if score == lowest]
-        return best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
-
-    def _give(self, job: JobView, worker: Worker) -> None:
+    def _give(self, job: JobView, worker: Worker, rivals: Sequence[Worker]) -> None:
         uncached, predicted_ms = worker.uncached_tokens(job), worker.first_token_ms(job)
         pending_ms = REFERENCE.token_ms * worker.pending_tokens * worker.speed
-        self._assignments.append(Assignment(job.ref, job.priority, worker.id, uncached, predicted_ms, pending_ms))
+        weighed = nsmallest(WHY_KEPT, ((rival.first_token_ms(job), rival.id) for rival in rivals))
+        why = tuple((name, ms) for ms, name in weighed)
+        given = Assignment(job.ref, job.priority, worker.id, uncached, predicted_ms, pending_ms, why)
+        self._assignments.append(given)
         worker.take(job)
         worker.alone = must_run_alone(job)
+        self._fleet.turn += 1
+        self._sight.given(job, worker)
         if not stays_open(worker) or self._policy.full(worker):
-            self._open.remove(worker)
+            del self._room[worker.id]
 
     def _reserve(self, lanes: Sequence[Sequence[JobView]]) -> JobView | None:
         """For an overdue job at a lane's head that must run alone, keep the emptiest worker free until it is empty.
@@ -153,20 +162,18 @@ class _Round:
         return min(fitting, key=lambda worker: (worker.held, worker.id), default=None)
 
     def _keep_free(self, worker_id: str, job: JobView) -> None:
-        for worker in self._open:
-            if worker.id == worker_id:
-                if worker.held:
-                    self._open.remove(worker)
-                else:
-                    self._give(job, worker)
-                return
+        worker = self._room.get(worker_id)
+        if worker and worker.held:
+            del self._room[worker_id]
+        elif worker:
+            self._give(job, worker, [worker])
 
     def _clear_the_way(self, lanes: Sequence[Sequence[JobView]]) -> None:
         """Park half of a lane's window when room is left and the window is all jobs that can't use it.
 
         Only half: the rest keeps waiting for the workers that could take it.
         """
-        if not self._open:
+        if not self._room:
             return
         for lane in lanes:
             passed_over = self._passed_over.get(lane[0].priority, ())

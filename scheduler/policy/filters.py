@@ -43,7 +43,8 @@ def must_run_alone(job: JobView) -> bool:
 
 def may_take(worker: Worker, job: JobView) -> bool:
     """Whether a worker with a free slot may take this job."""
-    if not serves(worker, job.spec.model) or (must_run_alone(job) and worker.held):
+    # `serves` and `must_run_alone`, written out: a round asks this for each job of each worker that it looks at.
+    if (worker.models and job.spec.model not in worker.models) or (job.strikes >= STRIKES_ALONE and worker.held):
         return False
     return fits(job, worker.report.kv_total_tokens)
 

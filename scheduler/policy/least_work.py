@@ -8,7 +8,6 @@ STEPS = 16
 """How many decode steps the weighing looks ahead."""
 KV_TOKENS_PER_TOKEN = 400
 """Attending to so many KV tokens takes as long as computing one token: b / κ = 0.0195 / 4.9e-5 ms, H100, 8B."""
-KV_FULL = 0.9
 
 
 class LeastWork(Policy):
@@ -27,8 +26,3 @@ class LeastWork(Policy):
         prefill = worker.pending_tokens + 2 * worker.uncached_tokens(job)
         streams = STEPS * (worker.held + worker.kv_tokens / KV_TOKENS_PER_TOKEN)
         return (prefill + streams) / max(1, worker.report.capacity)
-
-    def full(self, worker: Worker) -> bool:
-        """Whether its KV cache is about to overflow, which would throw running jobs out; an empty one never is."""
-        total = worker.report.kv_total_tokens
-        return 0 < KV_FULL * total <= worker.kv_tokens and worker.held > 0

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.policy.order import Targets
-from scheduler.policy.view import JobView
+from scheduler.policy.view import Chance, JobView
 from scheduler.policy.worker import Worker
 
+KV_FULL = 0.9
+"""From this share of its KV cache on a worker takes nothing: an overflow throws running jobs out."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Fleet:
     """The round's surroundings.
 
@@ -16,12 +19,14 @@ class Fleet:
         workers: all that take jobs, full ones too.
         targets: what jobs are meant to meet.
         online_lately: whether offline work must leave room for online jobs.
+        turn: how many jobs the dispatcher has started so far, in this round too.
     """
 
     now_ms: float
     workers: Sequence[Worker]
     targets: Targets
     online_lately: bool = True
+    turn: int = 0
 
     def waited_ms(self, job: JobView) -> float:
         """Since it was submitted."""
@@ -31,7 +36,7 @@ class Fleet:
 class Policy:
     """How to choose among the workers that may take a job. Pure: same arguments, same answers.
 
-    A policy need only score; the rest is for those that hold jobs back, put them in an order, or refuse them.
+    A policy need only score, or pick; the rest is for those that hold jobs back, put them in an order, or refuse them.
 
     Attributes:
         looks_past_full: whether the best worker may be one that takes nothing now; then the job waits for it unless it
@@ -44,10 +49,25 @@ class Policy:
         """How bad the worker is for the job; the lowest takes it, chance decides between equals."""
         raise NotImplementedError
 
+    def pick(self, job: JobView, candidates: Sequence[Worker], fleet: Fleet, rng: Chance) -> Worker:
+        """The worker that takes the job, of at least one that may: the lowest score, by chance between equals."""
+        del fleet
+        if len(candidates) == 1:
+            return candidates[0]
+        scores = [self.score(job, worker) for worker in candidates]
+        lowest = min(scores)
+        if scores.count(lowest) == 1:
+            return candidates[scores.index(lowest)]
+        best = [worker for worker, score in zip(candidates, scores, strict=True) if score == lowest]
+        return best[rng.randrange(len(best))]
+
     def full(self, worker: Worker) -> bool:
-        """Whether it takes nothing now, although it has a free slot."""
-        del worker
-        return False
+        """Whether it takes nothing now, although it has a free slot.
+
+        By default while its KV cache is about to overflow; what an empty worker shows is cache that it gives up.
+        """
+        total = worker.report.kv_total_tokens
+        return 0 < KV_FULL * total <= worker.kv_tokens and worker.held > 0
 
     def arrange(self, lane: Sequence[JobView], fleet: Fleet) -> Sequence[JobView]:
         """The order in which the lane's jobs are tried; the lane's own by default."""

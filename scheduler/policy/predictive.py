@@ -6,13 +6,15 @@ order and the refusal are measured in `make bench-dispatch`, which README.md bes
 
 from collections.abc import Sequence
 
+from scheduler.policy.order import LATE_TURN
 from scheduler.policy.policy import Fleet, Policy
 from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 
 PENDING_FULL_TOKENS = 8192
 """A worker with so many prompt tokens before it takes nothing: who comes later could not overtake there."""
-KV_FULL, KV_OFFLINE = 0.9, 0.8
+KV_OFFLINE = 0.8
+"""Offline work fills a KV cache up to this share."""
 URGENT_MS = 150.0
 """A job with less slack than this goes to any worker that is open."""
 SETTLE = 0.4
@@ -33,11 +35,8 @@ class Predictive(Policy):
         return worker.first_token_ms(job) * worker.base_ms * worker.speed
 
     def full(self, worker: Worker) -> bool:
-        """Whether too much waits before it, or its KV cache is about to overflow; an empty one is never full."""
-        if worker.pending_tokens >= PENDING_FULL_TOKENS:
-            return True
-        total = worker.report.kv_total_tokens
-        return 0 < KV_FULL * total <= worker.kv_tokens and worker.held > 0
+        """Whether too much waits before it, or its KV cache is about to overflow."""
+        return worker.pending_tokens >= PENDING_FULL_TOKENS or super().full(worker)
 
     def arrange(self, lane: Sequence[JobView], fleet: Fleet) -> Sequence[JobView]:
         """Online: what is urgent and can still make it, shortest first; then what has time; then what is late."""
@@ -63,7 +62,7 @@ class Predictive(Policy):
             if not worker.pending_tokens or _slack_ms(job, fleet) <= URGENT_MS:
                 return False
             return self._strains(job, worker, fleet)
-        if not fleet.online_lately:
+        if not fleet.online_lately or _belongs_to_the_late(job, fleet):
             return False
         total = worker.report.kv_total_tokens
         if worker.held and 0 < KV_OFFLINE * total <= worker.kv_tokens + job.tokens:
@@ -81,11 +80,15 @@ class Predictive(Policy):
         return fleet.waited_ms(job) > SETTLE * fleet.targets.first_token_ms(job)
 
     def hopeless_ms(self, job: JobView, able: Sequence[Worker], fleet: Fleet) -> float | None:
-        """Its predicted wait when that is past its target, or while all workers' streams are too slow already."""
-        if not job.priority.online or not able:
+        """Its predicted wait when that is past its deadline; online: past its target, or while all streams are slow."""
+        if not able:
             return None
         soonest = min(worker.first_token_ms(job) for worker in able)
         wait_ms = fleet.waited_ms(job) + soonest
+        if job.deadline_ms and fleet.now_ms + soonest > job.deadline_ms:
+            return wait_ms
+        if not job.priority.online:
+            return None
         slow = all(worker.report.slow_share > SLOW for worker in able)
         return wait_ms if slow or wait_ms > fleet.targets.first_token_ms(job) else None
 
@@ -96,6 +99,11 @@ class Predictive(Policy):
         target = fleet.targets.first_token_ms(job)
         moments = (job.submitted_ms + target - URGENT_MS - job.prefill_ms, job.submitted_ms + SETTLE * target)
         return min((moment for moment in moments if moment > fleet.now_ms), default=None)
+
+
+def _belongs_to_the_late(job: JobView, fleet: Fleet) -> bool:
+    """Whether this start is one of those kept for overdue offline jobs: they move however strained the fleet is."""
+    return fleet.turn % LATE_TURN == LATE_TURN - 1 and fleet.waited_ms(job) > fleet.targets.of(job.priority)
 
 
 def _slack_ms(job: JobView, fleet: Fleet) -> float:

@@ -1,7 +1,8 @@
 """Which worker holds which prompt prefixes: what it told, and what was sent to it since."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 SENT_KEPT = 4096
 """Hashes sent to one worker that are remembered: the last ones."""
@@ -16,6 +17,12 @@ class PrefixMap:
     def __init__(self) -> None:
         self._told: dict[str, frozenset[str]] = {}
         self._sent: dict[str, OrderedDict[str, float]] = {}
+        self._holders: dict[str, set[str]] = {}
+
+    @property
+    def holders(self) -> Mapping[str, AbstractSet[str]]:
+        """The workers that hold a block, as told or sent, by its hash."""
+        return self._holders
 
     def assigned(self, worker: str, prefix: Sequence[str], now_ms: float) -> None:
         """A prompt with these blocks went to the worker."""
@@ -25,20 +32,25 @@ class PrefixMap:
         for block in prefix:
             sent[block] = now_ms
             sent.move_to_end(block)
+            self._holders.setdefault(block, set()).add(worker)
         while len(sent) > SENT_KEPT:
-            sent.popitem(last=False)
+            self._lose(worker, (sent.popitem(last=False)[0],))
 
     def told(self, worker: str, blocks: frozenset[str], now_ms: float) -> None:
         """The worker said what it holds now."""
-        self._told[worker] = blocks
+        before, self._told[worker] = self.told_by(worker), blocks
+        for block in blocks - before:
+            self._holders.setdefault(block, set()).add(worker)
         sent = self._sent.get(worker)
         while sent and next(iter(sent.values())) < now_ms - TOLD_LATE_MS:
-            sent.popitem(last=False)
+            self._lose(worker, (sent.popitem(last=False)[0],))
+        self._lose(worker, before - blocks)
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget all other workers."""
-        self._told = {worker: blocks for worker, blocks in self._told.items() if worker in workers}
-        self._sent = {worker: sent for worker, sent in self._sent.items() if worker in workers}
+        for worker in (self._told.keys() | self._sent.keys()) - set(workers):
+            lost = {*self._told.pop(worker, ()), *self._sent.pop(worker, ())}
+            self._lose(worker, lost)
 
     def told_by(self, worker: str) -> frozenset[str]:
         """What it told last; empty before that."""
@@ -47,3 +59,13 @@ class PrefixMap:
     def sent_to(self, worker: str) -> Mapping[str, float]:
         """What was sent to it and is not told yet."""
         return self._sent.get(worker, _NOTHING)
+
+    def _lose(self, worker: str, blocks: Iterable[str]) -> None:
+        """Of these blocks the worker holds those no longer that are neither told nor sent."""
+        told, sent = self.told_by(worker), self.sent_to(worker)
+        for block in blocks:
+            holders = self._holders.get(block)
+            if holders and block not in told and block not in sent:
+                holders.discard(worker)
+                if not holders:
+                    del self._holders[block]

@@ -1,6 +1,7 @@
 """What a decision sees: immutable, built by the dispatcher or by a simulator. Times are ms of one clock."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -122,12 +123,14 @@ class FleetView:
         workers: those that are leased.
         turn: how many jobs this dispatcher has started so far (`Ledger.started`).
         online_lately: whether online jobs came within the last minute: then offline work leaves them room.
+        holders: the workers that hold a prompt block, by its hash; None when only the workers' own sets tell.
     """
 
     lanes: tuple[tuple[JobView, ...], ...]
     workers: tuple[WorkerView, ...]
     turn: int = 0
     online_lately: bool = True
+    holders: Mapping[str, AbstractSet[str]] | None = None
 
 
 def lone_prefill_ms(tokens: int) -> float:

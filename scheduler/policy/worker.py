@@ -12,9 +12,9 @@ CALM = 0.9
 """The share of a target per token that a predicted step may take."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Worker:
-    """A worker as the round has left it so far.
+    """A worker as the round has left it so far; one is equal only to itself.
 
     Attributes:
         held: jobs that it holds.

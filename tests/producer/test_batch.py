@@ -9,11 +9,13 @@ from redis.asyncio import Redis
 
 from producer.batch import Progress, run_batch
 from producer.fleet import Fleet
-from protocol import errors
+from protocol import errors, reads
+from protocol.call import run
 from protocol.handle import Shard
 from protocol.states import Priority
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.tiny import MODEL, TinyWorker, serving
+from tests.support.builders import SHARD
 
 
 async def test_each_row_has_one_line_and_nothing_is_left(
@@ -91,6 +93,9 @@ async def test_limit_model_and_priority_apply(
     source.write_text("\n".join(row(f"r{n}", model="another") for n in range(10)))
     running = asyncio.create_task(run_batch(fleet, source, target, limit=3, model=MODEL, priority="low"))
     await until_queued(redis, 3, Priority.LOW)
+    queued = await run(redis, reads.lane_head(SHARD, Priority.LOW, 3))
+    specs = [(await run(redis, reads.waiting_job(SHARD, entry.ref))) for entry in queued]
+    assert all(job and job.spec.best_effort for job in specs)  # nobody waits for a row: it is never refused
     async with serving(worker):
         summary = await running
     assert by_id(target).keys() == {"r0", "r1", "r2"}

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from producer.estimate import BLOCK_CHARS, DEFAULT_OUTPUT_TOKENS, estimate, prefix_hashes
+from producer.estimate import DEFAULT_OUTPUT_TOKENS, estimate, prefix_hashes
 from producer.prepare import Defaults, prepare
 from producer.requests import JobRequest
 from protocol.errors import InvalidRequest
 from protocol.messages import ModelRecord
+from protocol.prefix import PREFIX_CHARS
 
 DEFAULTS = Defaults("t", deadline_s=60, keep_s=60, max_body_bytes=1_000_000)
 
@@ -41,15 +42,25 @@ def test_output_is_the_limit_for_each_answer_else_a_guess() -> None:
 
 
 def test_a_shared_beginning_has_shared_hashes() -> None:
-    system, one, two = "s" * 3 * BLOCK_CHARS, "1" * 2 * BLOCK_CHARS, "2" * 2 * BLOCK_CHARS
+    system, one, two = "s" * PREFIX_CHARS[2], "1" * 3 * PREFIX_CHARS[0], "2" * 3 * PREFIX_CHARS[0]
     first, second = prefix_hashes("t", "m", [system, one]), prefix_hashes("t", "m", [system, two])
     assert len(first) == len(second) == 5
     assert first[:3] == second[:3]
     assert not set(first[3:]) & set(second[3:])
     assert not set(prefix_hashes("t", "other", [system])) & set(first)
     assert not set(prefix_hashes("u", "m", [system])) & set(first)
-    assert prefix_hashes("t", "m", ["x" * (BLOCK_CHARS - 1)]) == ()
-    assert len(prefix_hashes("t", "m", ["x" * 100 * BLOCK_CHARS])) == 8
+    assert prefix_hashes("t", "m", ["x" * (PREFIX_CHARS[0] - 1)]) == ()
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 17, 18])
+def test_a_hash_stands_at_each_of_the_places_that_a_prompt_reaches(count: int) -> None:
+    text, reached = "".join(map(chr, range(32, 0xD000))) * 20, PREFIX_CHARS[count - 1]
+    hashes = prefix_hashes("t", "m", [text[:100], text[100:reached]])
+    assert len(set(hashes)) == count
+    assert prefix_hashes("t", "m", [text[: reached - 1]]) == hashes[:-1]
+    assert prefix_hashes("t", "m", [text])[:count] == hashes
+    changed = prefix_hashes("t", "m", ["!" + text[1:reached]])
+    assert not set(changed) & set(hashes)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_only_what_can_not_fit_the_context_is_refused(body: dict[str, Any], fits
 
 @pytest.mark.parametrize(("request_tenant", "same"), [("", True), ("t", True), ("u", False)])
 def test_equal_prompts_of_two_tenants_share_nothing(request_tenant: str, same: bool) -> None:
-    body = chat("x" * 2 * BLOCK_CHARS)
+    body = chat("x" * PREFIX_CHARS[1])
     mine = prepare(JobRequest(body=body), ModelRecord(pool="p"), DEFAULTS, "a", "n").spec.prefix
     other = prepare(JobRequest(body=body, tenant=request_tenant), ModelRecord(pool="p"), DEFAULTS, "b", "n").spec.prefix
     assert len(mine) == len(other) == 2

@@ -72,6 +72,13 @@ async def test_unknown_jobs_and_bad_handles_have_their_errors(fleet: Fleet) -> N
         await fleet.job("no handle")
 
 
+async def test_best_effort_is_asked_for(fleet: Fleet, worker: TinyWorker) -> None:
+    plain, patient = [await fleet.submit(model=MODEL, messages=CHAT, best_effort=wish) for wish in (False, True)]
+    assert [(await job.info()).record.spec.best_effort for job in (plain, patient)] == [False, True]
+    with pytest.raises(errors.InvalidRequest, match="best_effort"):
+        await fleet.submit(model=MODEL, messages=CHAT, best_effort=1)  # type: ignore[arg-type]  # as untyped callers do
+
+
 async def test_info_shows_place_and_waits(fleet: Fleet, worker: TinyWorker) -> None:
     first = await fleet.submit(model=MODEL, messages=CHAT, stream=True)
     second = await fleet.submit(model=MODEL, messages=CHAT)

@@ -21,6 +21,7 @@ _OWN_KEYS = {
     *(keys.body(HANDLE), keys.result(HANDLE), keys.tokens(HANDLE)),
     *(keys.done(SHARD, "me"), keys.inbox(SHARD, "w1")),
 }
+PUBLISHING = ("emit", "finish", "cancel", "assign-late", "assign-malformed", "assign-refuse", "tick-expire")
 NO_GAP = TickTimes(gap_ms=10**12)
 
 
@@ -36,9 +37,7 @@ class Branch:
 
     @property
     def publishes(self) -> bool:
-        return self.name.startswith(("emit", "finish", "cancel", "assign-late", "assign-malformed", "tick-expire")) or (
-            self.name.endswith("-dead")
-        )
+        return self.name.startswith(PUBLISHING) or self.name.endswith("-dead")
 
 
 def _waiting(driver: Driver, **changes: Any) -> None:
@@ -107,8 +106,8 @@ def _deadlines() -> str:
     return keys.deadlines(SHARD)
 
 
-def _move(worker: str = "w1", park_ms: int = 0) -> Callable[[Driver], Call[Any]]:
-    return lambda driver: functions.assign(SHARD, "boss", [Move(driver.job(HANDLE).member, worker, park_ms)])
+def _move(worker: str = "w1", park_ms: int = 0, refuse_ms: int = 0) -> Callable[[Driver], Call[Any]]:
+    return lambda driver: functions.assign(SHARD, "boss", [Move(driver.job(HANDLE).member, worker, park_ms, refuse_ms)])
 
 
 def _requeue(fault: functions.Fault, delay_ms: int = 0) -> Callable[[Driver], Call[Any]]:
@@ -132,6 +131,7 @@ BRANCHES = [
     Branch("assign-late", _late(_waiting, _deadlines), _move(), (keys.clock(SHARD),)),
     Branch("assign-park", _waiting, _move("", 1000)),
     Branch("assign-malformed", _waiting, _move("", 0), (keys.clock(SHARD),)),
+    Branch("assign-refuse", _waiting, _move("", 0, 700), (keys.clock(SHARD),)),
     Branch("beat-join", lambda driver: driver.lead(), lambda _: join_worker()),
     Branch("start", _assigned, lambda driver: functions.start(HANDLE, _attempt(driver), "w1")),
     Branch("emit", _running, lambda driver: functions.emit(HANDLE, _attempt(driver), "w1", 1, [{}])),

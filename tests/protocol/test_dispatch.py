@@ -5,6 +5,7 @@ import pytest
 from protocol import functions, keys, reads
 from protocol.errors import QueueFull
 from protocol.functions import Move
+from protocol.messages import Why
 from protocol.states import Priority, State
 from tests.support.builders import LIMITS, SHARD, SPEC, a_handle, join_worker, tick_as
 from tests.support.driver import Driver
@@ -213,3 +214,34 @@ def test_one_hint_is_enough(driver: Driver) -> None:
     assert driver.snapshot().value(keys.events(SHARD), []) == []
     driver.submit("b")
     assert len(driver.snapshot().value(keys.events(SHARD))) == 1
+
+
+def test_a_refused_job_has_failed_and_says_how_long_it_would_have_waited(driver: Driver) -> None:
+    driver.lead()
+    job = driver.submit(reply_to="me")
+    member = driver.job(job.handle).member
+    assert driver.run(functions.assign(SHARD, "boss", [Move(member, refuse_ms=701)])) == ["refused"]
+    record, outcome = driver.job(job.handle), driver.run(reads.outcome(job.handle))
+    assert outcome is not None
+    assert outcome.error is not None
+    assert (record.state, record.error, outcome.error.code) == (State.FAILED, "unreachable", "unreachable")
+    assert "701 ms" in outcome.error.message
+    assert driver.lane() == []
+    assert driver.submitted(job).created is False
+    driver.check()
+
+
+def test_the_reason_of_an_assignment_stays_with_the_job_until_the_next(driver: Driver) -> None:
+    why = Why(policy="p", predicted_ms=30, scores={"gpu-0": 30, "gpu-1": 90})
+    driver.lead()
+    driver.join()
+    handle = driver.submit().handle
+    assert driver.job(handle).why is None
+    driver.run(functions.assign(SHARD, "boss", [Move(driver.job(handle).member, "w1", why=why)]))
+    assert driver.job(handle).why == why
+    attempt = driver.job(handle).attempt
+    driver.start(handle, attempt)
+    driver.run(functions.requeue(handle, attempt, "w1", "none"))
+    assert driver.job(handle).why == why
+    driver.assign(handle)
+    assert driver.job(handle).why is None

@@ -15,7 +15,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_order_is_flag_environment_file_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Settings.load().policy == "least-work"
+    assert Settings.load().policy == "predictive"
     (tmp_path / "tokenfleet.toml").write_text('policy = "from-file"\nlease_s = 7')
     assert Settings.load().policy == "from-file"
     monkeypatch.setenv("TOKENFLEET_POLICY", "from-environment")

@@ -156,7 +156,9 @@ class Walk:
         workers = [life.id for life in self._lives]
         moves = [Move(entry.member, self._random.choice(workers)) for entry in chosen]
         if moves and self._random.random() < 0.2:
-            moves[0] = Move(moves[0].member, "", self._random.choice([0, 1_000, 1_000, 1_000]))
+            park_ms = self._random.choice([0, 0, 1_000, 1_000, 1_000])
+            refuse_ms = 0 if park_ms else self._random.choice([0, 700])
+            moves[0] = Move(moves[0].member, "", park_ms, refuse_ms)
         boss, now, leases = self._boss(), self._do(reads.store_time_ms()), self._do(reads.leases(SHARD))
         answers = self._do(functions.assign(SHARD, boss, moves))
         if answers is not None and boss != self.rules.leader:

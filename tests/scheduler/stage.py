@@ -17,6 +17,7 @@ from protocol.messages import InboxEntry, JobRecord, ModelRecord
 from protocol.settings import Settings
 from protocol.states import Priority, State
 from scheduler.outage import Outage
+from scheduler.record import Recording
 from scheduler.rules import Rules, rules_of
 from scheduler.shard_loop import ShardLoop
 from tests.support.builders import SHARD, a_submission, completed, join_worker
@@ -46,10 +47,14 @@ class Loop:
 
 @asynccontextmanager
 async def a_loop(
-    redis: Redis, settings: Settings = QUICK, *, change: Callable[[Rules], Rules] = lambda rules: rules
+    redis: Redis,
+    settings: Settings = QUICK,
+    *,
+    change: Callable[[Rules], Rules] = lambda rules: rules,
+    recording: Recording | None = None,
 ) -> AsyncIterator[Loop]:
     """Runs for the length of the block."""
-    loop = ShardLoop(redis, SHARD, change(rules_of(settings)), Outage(get_logger("test")))
+    loop = ShardLoop(redis, SHARD, change(rules_of(settings)), Outage(get_logger("test")), recording)
     running = Loop(loop, asyncio.create_task(loop.run()))
     try:
         yield running

@@ -107,10 +107,10 @@ async def test_a_cancelled_job_makes_room(redis: Redis, stage: Stage) -> None:
 
 
 async def test_a_job_goes_to_the_worker_whose_cache_holds_its_prefix(redis: Redis, stage: Stage) -> None:
-    shared = JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=500, output_tokens=10, prefix=("prefix",))
+    shared = JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=300, output_tokens=10, prefix=("prefix",))
     await stage.join("cold", slots=8, capacity=8)
     await run(redis, beat(stage.shard, Beat("cold", "cold", "active", 8, 10_000, REPORT, removed=["prefix"])))
-    await stage.join("warm", slots=8, capacity=8, pending_prefill_tokens=100)
+    await stage.join("warm", slots=8, capacity=8, kv_used_tokens=10_000, kv_total_tokens=100_000)
     async with a_loop(redis):
         await stage.submit("first")
         assert await stage.receives("cold") == ["first"]  # now both are known, and what they hold is read next

@@ -1,5 +1,6 @@
 """What breaks around the dispatcher, and that it goes on."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from protocol.call import run
 from protocol.errors import FleetError
 from protocol.states import Priority, State
 from scheduler.policy.least_work import LeastWork
-from scheduler.policy.policy import Worker
-from scheduler.policy.view import HEADS, JobView
+from scheduler.policy.policy import Fleet
+from scheduler.policy.view import HEADS, Chance, JobView
+from scheduler.policy.worker import Worker
 from tests.conftest import Backend
 from tests.scheduler.stage import QUICK, Stage, a_loop
 from tests.support.builders import SHARD
@@ -126,11 +128,11 @@ class Stumbling(LeastWork):
     def __init__(self) -> None:
         self.asked = 0
 
-    def score(self, job: JobView, worker: Worker, now_ms: float) -> float:
+    def pick(self, job: JobView, candidates: Sequence[Worker], fleet: Fleet, rng: Chance) -> Worker:
         self.asked += 1
         if self.asked == 1:
             raise ZeroDivisionError
-        return super().score(job, worker, now_ms)
+        return super().pick(job, candidates, fleet, rng)
 
 
 async def test_a_round_that_crashes_is_tried_again(redis: Redis, stage: Stage) -> None:
@@ -139,7 +141,7 @@ async def test_a_round_that_crashes_is_tried_again(redis: Redis, stage: Stage) -
     await stage.submit()
     async with a_loop(redis, change=lambda rules: replace(rules, policy=policy)):
         assert await stage.receives() == ["a"]
-        assert policy.asked == 2
+        assert policy.asked > 1
 
 
 async def test_a_server_that_is_killed_and_restarted(server: Server) -> None:

@@ -10,7 +10,8 @@ from structlog.typing import EventDict
 from protocol.log import get_logger
 from protocol.messages import LoadReport
 from protocol.watch import WorkerNow
-from scheduler.policy.ledger import Ledger
+from scheduler.books import Books
+from scheduler.policy.ledger import Sent
 from scheduler.read import Snapshot
 from scheduler.roster import Roster
 
@@ -29,16 +30,14 @@ class Watch:
     """A roster that is shown one worker, w1, again and again."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.roster = Roster(self.ledger, get_logger("test"), silence_ms=2_000)
+        self.books = Books()
+        self.ledger = self.books.ledger
+        self.roster = Roster(self.books, get_logger("test"), silence_ms=2_000)
 
     def see(self, now: WorkerNow | None, at_ms: float = NOW_MS, lease_ms: int | None = NOW_MS + LEASE_MS) -> Snapshot:
         leases = {} if lease_ms is None else {"w1": lease_ms}
         workers = {} if now is None else {"w1": now}
-        prefixes = {"w1": frozenset({"a"})}
-        snapshot = Snapshot(
-            at_ms, ((), (), ()), more=False, unreadable=(), leases=leases, workers=workers, prefixes=prefixes
-        )
+        snapshot = Snapshot(at_ms, ((), (), ()), more=False, unreadable=(), leases=leases, workers=workers)
         self.views = self.roster.update(snapshot)
         return snapshot
 
@@ -59,9 +58,33 @@ def test_a_worker_joins_and_leaves(lines: list[EventDict]) -> None:
 
 def test_models_and_prefixes_are_passed_on() -> None:
     watch = Watch()
+    watch.books.prefix_map.told("w1", frozenset({"a"}), NOW_MS)
+    watch.books.prefix_map.assigned("w1", ("b",), NOW_MS)
     watch.see(replace(IDLE, models=frozenset({"m"})))
-    assert watch.views[0].models == {"m"}
-    assert watch.views[0].prefixes == {"a"}
+    (view,) = watch.views
+    assert view.models == {"m"}
+    assert view.prefixes == {"a"}
+    assert "b" in view.sent
+
+
+def test_speeds_are_learned_from_first_tokens_that_reports_tell() -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    for attempt in range(1, 101):
+        watch.books.speeds.assigned("w1", attempt, predicted_ms=100, pending_ms=0)
+        report = LoadReport(taken=attempt, firsts=((attempt, 400),))
+        watch.see(replace(IDLE, report_ms=NOW_MS + attempt, report=report))
+    assert watch.views[0].speed > 2
+
+
+def test_all_is_forgotten_with_the_worker() -> None:
+    watch = Watch()
+    watch.see(IDLE)
+    watch.books.prefix_map.told("w1", frozenset({"a"}), NOW_MS)
+    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 100))
+    watch.see(None, lease_ms=None)
+    assert watch.books.prefix_map.told_by("w1") == frozenset()
+    assert len(watch.ledger) == 0
 
 
 @pytest.mark.parametrize("state", ["starting", "loading", "warm", "asleep", "unhealthy", "draining", "leaving"])
@@ -106,7 +129,7 @@ def test_silence_is_said_once_until_the_next_report(lines: list[EventDict]) -> N
 def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
     watch = Watch()
     watch.see(IDLE)
-    watch.ledger.assigned("w1", 7, 10, 100)
+    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 100))
     busy = replace(IDLE, held=1)
     watch.see(busy)
     assert watch.views[0].unseen.jobs == 1
@@ -118,7 +141,7 @@ def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
 def test_a_worker_that_holds_nothing_has_nothing_unseen() -> None:
     watch = Watch()
     watch.see(IDLE)
-    watch.ledger.assigned("w1", 7, 10, 100)
+    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 100))
     watch.see(IDLE)
     assert watch.views[0].unseen.jobs == 0
 

@@ -19,7 +19,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "set": ("SMEMBERS",),
 }
 _KEY = re.compile(r"tf:\{(?P<shard>[^}]+)\}:(?P<kind>[a-z]+)(?::(?P<name>.+))?\Z")
-_PERMANENT = frozenset({"clock", "events", "lane", "due", "deadlines", "dead", "workers"})
+_PERMANENT = frozenset({"clock", "events", "lane", "due", "deadlines", "dead", "workers", "fleet"})
 
 
 @dataclass(frozen=True)

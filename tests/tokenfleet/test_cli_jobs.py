@@ -7,8 +7,10 @@ from click.testing import CliRunner
 from click.testing import Result as Ran
 from redis import Redis
 
+from protocol import reads
 from protocol.call import run_sync
 from protocol.functions import register
+from protocol.handle import Shard
 from protocol.messages import ModelRecord
 from tokenfleet.cli import main as cli
 from tokenfleet.cli.exits import Exit
@@ -32,6 +34,14 @@ def said(*arguments: str, stdin: str = "") -> str:
     result = ran(*arguments, stdin=stdin)
     assert result.exit_code == 0, result.output
     return result.stdout.strip()
+
+
+def test_a_job_that_never_is_to_be_refused(fleet_url: str) -> None:
+    said("submit", "Hello", "--best-effort", "--id", "patient")
+    said("submit", "Hello", "--id", "plain")
+    with Redis.from_url(fleet_url) as client:
+        jobs = [run_sync(client, reads.waiting_job(Shard("m"), f"default:{name}")) for name in ("patient", "plain")]
+    assert [job.spec.best_effort for job in jobs if job] == [True, False]
 
 
 def test_a_job_from_submit_to_cancel(fleet_url: str) -> None:

@@ -15,9 +15,10 @@ from tokenfleet.cli import main as cli
 from tokenfleet.cli.app import LazyGroup
 from tokenfleet.cli.exits import Exit, exit_of, explained
 
-OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "sleep", "wake", "drain"))
+OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sleep", "wake", "drain"))
 REVIVING = ("dead list", "dead show", "dead replay")
-PRINTING = ("demo", "up", "submit", "follow", "cancel", "job", "status", *OPERATING, *REVIVING, "batch run")
+JOBS = ("submit", "follow", "cancel", "job", "explain")
+PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run")
 COMMANDS = ("scheduler", "worker", *PRINTING)
 HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
@@ -80,6 +81,8 @@ def test_help_and_refusals_load_nothing_heavy(arguments: list[str]) -> None:
         (["status", "--log-level", "loud"], "'loud' is not one of"),
         (["workers", "drain"], "Missing argument 'ID'"),
         (["dead", "show", "nonsense"], "error: invalid handle"),
+        (["replay", "no-such-file", "--policy", "least-work"], "no-such-file' does not exist"),
+        (["explain"], "Missing argument 'HANDLE'"),
         (["dead", "replay"], "error: give either handles or --all"),
         (["dead", "replay", "--pool", "p"], "error: give either handles or --all"),
     ],

@@ -34,7 +34,19 @@ async def test_a_high_job_starts_before_low_ones_that_came_earlier(fleet: Fleet,
     await tiny_straight.works()
     high = await ended(await long_job(fleet, "high", 20, "high"))
     records = [await ended(job) for job in low]
-    print("HIGH", [(r.submitted_ms - high.submitted_ms, r.assigned_ms - high.submitted_ms, r.started_ms - high.submitted_ms, r.first_token_ms - high.submitted_ms, r.finished_ms - high.submitted_ms) for r in (high, *records)])
+    print(
+        "HIGH",
+        [
+            (
+                r.submitted_ms - high.submitted_ms,
+                r.assigned_ms - high.submitted_ms,
+                r.started_ms - high.submitted_ms,
+                r.first_token_ms - high.submitted_ms,
+                r.finished_ms - high.submitted_ms,
+            )
+            for r in (high, *records)
+        ],
+    )
     assert sum(record.first_token_ms > high.first_token_ms for record in records) >= 4
 
 

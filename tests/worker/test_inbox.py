@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
+from protocol.clock import Clock
 from protocol.errors import StoreUnavailable
 from protocol.messages import InboxEntry
 from tests.support.builders import SHARD
 from tests.support.driver import Driver
-from tests.support.waiting import eventually
+from tests.support.waiting import FakeClock, eventually
 from worker.inbox import Inbox
 
 
@@ -28,8 +29,8 @@ class Taker:
 
 
 @asynccontextmanager
-async def reading(redis: Redis, taker: Taker) -> AsyncIterator[Inbox]:
-    inbox = Inbox(redis, SHARD, "w1", taker.take)
+async def reading(redis: Redis, taker: Taker, clock: Clock | None = None) -> AsyncIterator[Inbox]:
+    inbox = Inbox(redis, SHARD, "w1", taker.take, clock or FakeClock())
     task = asyncio.create_task(inbox.run())
     yield inbox
     task.cancel()
@@ -58,15 +59,17 @@ async def test_what_could_not_be_taken_comes_again(driver: Driver, redis: Redis)
         await eventually(lambda: taker.taken == [["t:a"]] * 3)
 
 
-async def test_two_beats_that_know_of_more_make_it_read_all_again(driver: Driver, redis: Redis) -> None:
-    taker = Taker()
+async def test_beats_that_know_of_more_for_long_make_it_read_all_again(driver: Driver, redis: Redis) -> None:
+    taker, clock = Taker(), FakeClock()
     assigned(driver, "a")
-    async with reading(redis, taker) as inbox:
+    async with reading(redis, taker, clock) as inbox:
         await eventually(lambda: taker.taken)
-        for held, known in ((1, 0), (1, 1), (1, 0)):
+        for held, known, after_s in ((1, 0, 0), (1, 1, 1), (1, 0, 0), (1, 0, 0.1)):
+            clock.advance(after_s)
             inbox.compare(held, known)
         assigned(driver, "b")
         await eventually(lambda: taker.taken[-1] == ["t:b"])
+        clock.advance(0.1)
         inbox.compare(2, 1)
         # It waits for an entry at the moment; the next read begins anew.
         assigned(driver, "c")

@@ -7,6 +7,7 @@ from protocol import reads, watch
 from protocol.errors import SetupError
 from protocol.functions import Command, command
 from protocol.messages import WorkerRecord
+from protocol.states import State
 from tests.support.builders import SHARD
 from tests.support.waiting import eventually
 from tests.worker.stage import PuppetEngine, Stage, staged
@@ -127,3 +128,23 @@ async def test_an_engine_that_can_t_start_ends_the_worker(valkey_url: str) -> No
         await eventually(stage.task.done)
         assert isinstance(stage.task.exception(), SetupError)
         assert stage.driver.run(reads.leases(SHARD)) == {}
+
+
+async def test_rest_lets_it_finish_and_stand_by_again(valkey_url: str) -> None:
+    async with staged(valkey_url) as stage:
+        handle, flight = await stage.begin()
+        record = await tell(stage, "active", "rest")
+        assert (record.state, record.report.refusal, record.report.reserve) == ("warm", "", False)
+        late = stage.driver.submit("late").handle
+        assert stage.driver.assign(late, record.id) == "worker"
+        flight.end()
+        await stage.reaches(handle, State.COMPLETED)
+        await tell(stage, "warm", "promote")
+        assert isinstance(stage.driver.assign(late, record.id), int)
+        await stage.engine.flight("late")
+
+
+async def test_one_that_was_started_to_stand_by_stays_a_reserve(valkey_url: str) -> None:
+    async with staged(valkey_url, standby=True) as stage:
+        assert (await tell(stage, "warm", "promote")).report.reserve
+        assert (await stage.worker("active")).report.reserve

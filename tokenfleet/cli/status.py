@@ -27,7 +27,9 @@ def command() -> None:
 
     A worker that serves some of its pool's models only, as with LoRA adapters, is named below the table.
 
-    With --json, one object: `now_ms` and `shards`, each with `lanes`, `workers`, `due` and `dead`.
+    With --json, one object: `now_ms` and `shards`, each with `lanes`, `workers`, `due`, `dead`, and, for an autoscaler:
+    `workers_wanted`, as many active workers as would meet the targets with ease, and `cold_start_s`, how long a worker
+    loads before it serves. Both are null while no scheduler leads the shard; `cold_start_s` too before one was seen.
 
     \b
     Exit codes: 0 shown, 4 Redis is away.

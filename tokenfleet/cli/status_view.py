@@ -27,8 +27,15 @@ def as_tables(status: FleetStatus) -> RenderableType:
 
 
 def _title(shard: ShardStatus) -> Text:
-    aside = f"   {shard.due} delayed   {shard.dead} set aside"
+    aside = f"   {shard.due} delayed   {shard.dead} set aside{_wanted(shard)}"
     return Text.assemble((str(shard.shard), "bold"), f"   {', '.join(map(harmless, shard.models))}", (aside, "dim"))
+
+
+def _wanted(shard: ShardStatus) -> str:
+    """How many workers the scheduler would like, where that is not what it has."""
+    active = sum(worker.state == "active" for worker in shard.workers)
+    wanted = shard.outlook.workers_wanted if shard.outlook else active
+    return f"   {wanted} active {'worker' if wanted == 1 else 'workers'} wanted" if wanted != active else ""
 
 
 def _lanes(shard: ShardStatus) -> Table:
@@ -95,6 +102,8 @@ def _shard_json(shard: ShardStatus, now_ms: int) -> JsonObject:
         "lanes": {str(lane.priority): _lane_json(lane) for lane in shard.lanes},
         "due": shard.due,
         "dead": shard.dead,
+        "workers_wanted": shard.outlook.workers_wanted if shard.outlook else None,
+        "cold_start_s": shard.outlook.cold_start_s if shard.outlook else None,
         "workers": [{**w.model_dump(mode="json"), "state": state_of(w, now_ms)} for w in shard.workers],
     }
 

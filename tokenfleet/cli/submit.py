@@ -29,6 +29,7 @@ class Options(TypedDict):
     priority: str
     deadline: float | None
     tenant: str
+    best_effort: bool
     delay: float
     time_limit: float | None
     cancel_unfollowed: float | None
@@ -53,6 +54,9 @@ class Options(TypedDict):
 )
 @click.option("--deadline", type=duration, help="Expires when it has not ended by then, such as 6h.")
 @click.option("--tenant", default="", help="Whose job it is.")
+@click.option(
+    "--best-effort", is_flag=True, help="Wait as long as it must, where the fleet refuses jobs that come too late."
+)
 @click.option("--delay", type=duration, default="0", help="Begins so much later.")
 @click.option("--time-limit", type=duration, help="How long an attempt may run.")
 @click.option(
@@ -120,6 +124,7 @@ async def _submit(fleet: "Fleet", body: "JsonObject", options: Options) -> Exit:
         deadline=options["deadline"],
         tenant=options["tenant"],
         stream=options["follow"],
+        best_effort=options["best_effort"],
         delay=options["delay"],
         time_limit=options["time_limit"],
         cancel_unfollowed=options["cancel_unfollowed"],

@@ -90,6 +90,26 @@ def promote(worker: str, timeout: float) -> None:
     _tell("promote", worker, timeout)
 
 
+@command.command("rest")
+@told
+def rest(worker: str, timeout: float) -> None:
+    """Let an active worker stand by again: it finishes what it runs, takes nothing more, and stays warm.
+
+    The scheduler does so by itself with workers that were started with --standby, once they are not needed (setting
+    scale). ID is a worker's id, the beginning of one, or its label.
+
+    \b
+    Example:
+      tokenfleet workers rest gpu-1
+
+    With --json: `worker`, `label`, `shard`, `command`, `before`, `state` and `seconds`.
+
+    \b
+    Exit codes: 0 done; 2 no such worker, several, or it refuses and says why; 4 no answer in time, or Redis is away.
+    """
+    _tell("rest", worker, timeout)
+
+
 @command.command("sleep")
 @told
 def sleep(worker: str, timeout: float) -> None:

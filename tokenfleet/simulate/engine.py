@@ -14,6 +14,7 @@ from worker.engine.sim.records import Limits, SimRequest, Step
 
 STEADY_TOKENS = 5
 """From so many tokens on a stream's time per token says something."""
+_EMPTY = dict(LoadReport())
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,17 @@ class WorkerSpec:
 class SimWorker:
     """One engine, and what its worker knows of the jobs on it."""
 
-    def __init__(self, spec: WorkerSpec, targets: Targets) -> None:
+    def __init__(self, spec: WorkerSpec, targets: Targets, now_ms: float = 0.0) -> None:
         self.spec, self._targets = spec, targets
+        self.joined_ms, self.busy_ms = now_ms, 0.0
+        self.died_ms: float | None = None
         limits = Limits(spec.kv_tokens, spec.sequences, spec.step_tokens, spec.block_tokens)
         self.core = SimCore(spec.profile, limits)
         self.jobs: dict[str, Outcome] = {}
         self._pending: dict[str, int] = {}
-        self._streams: dict[str, Outcome] = {}
+        self._streams: dict[str, tuple[Outcome, float]] = {}
         self._firsts: deque[tuple[int, int]] = deque(maxlen=32)
-        self._known: OrderedDict[str, tuple[int, int] | int] = OrderedDict()
+        self._known: OrderedDict[str, int] = OrderedDict()
         self.step: Step | None = None
         self.taken = 0
         self.hit_tokens = 0
@@ -87,25 +90,32 @@ class SimWorker:
                 outcome.cached_tokens = cached
                 self.hit_tokens += cached
                 self.prompt_tokens += outcome.request.prompt_tokens
-        return now_ms + self.step.duration_ms * self.spec.slowness
+        took_ms = self.step.duration_ms * self.spec.slowness
+        self.busy_ms += took_ms
+        return now_ms + took_ms
 
     def end_step(self, now_ms: float) -> list[Outcome]:
         """What the step did is there now; yields the jobs that ended."""
         step = self.step
         if step is None:
             return []
+        jobs = self.jobs
         for ref in step.emitted:
-            outcome = self.jobs.get(ref)
-            if outcome is None:
-                continue
-            outcome.tokens += 1
-            if outcome.tokens == 1:
-                self._first(outcome, now_ms)
+            if ref in jobs:
+                outcome = jobs[ref]
+                outcome.tokens += 1
+                if outcome.tokens == 1:
+                    self._first(outcome, now_ms)
         ended = [self.jobs[ref] for ref in step.finished if ref in self.jobs]
         for outcome in ended:
             outcome.ended_ms = now_ms
             self._forget(outcome.request.ref)
         return ended
+
+    def utilisation(self, now_ms: float) -> float:
+        """Share of its life so far that it computed."""
+        lived_ms = (now_ms if self.died_ms is None else self.died_ms) - self.joined_ms
+        return min(1.0, self.busy_ms / lived_ms) if lived_ms > 0 else 0.0
 
     def report(self, now_ms: float) -> LoadReport:
         """What it publishes."""
@@ -113,7 +123,7 @@ class SimWorker:
         kv = core.kv_used_tokens / spec.kv_tokens
         firsts, slow = tuple(self._firsts), self._slow_share(now_ms)
         self._firsts.clear()
-        return LoadReport.model_construct(
+        return _report(
             # vLLM reserves its memory up front: that term never moves.
             load_score=load_score(0.9, min(core.running, spec.sequences), spec.sequences, min(1.0, kv)),
             memory=0.9,
@@ -132,26 +142,31 @@ class SimWorker:
 
     def prefixes(self) -> frozenset[str]:
         """The producer's hashes whose blocks its cache holds."""
-        return frozenset(name for name, block in self._known.items() if self.core.caches(block))
+        cached = self.core.cached()
+        return frozenset([name for name, block in self._known.items() if block in cached])
 
     def _first(self, outcome: Outcome, now_ms: float) -> None:
         if outcome.first_ms is None:
             outcome.first_ms = now_ms
             self._firsts.append((outcome.attempt, round(now_ms - (outcome.started_ms or now_ms))))
         self._pending.pop(outcome.request.ref, None)
-        self._streams[outcome.request.ref] = outcome
+        self._streams[outcome.request.ref] = outcome, token_target_ms(outcome, self._targets)
 
     def _slow_share(self, now_ms: float) -> float:
         """Of the streams with some tokens: those that are slower than their target."""
         steady = slow = 0
-        for outcome in self._streams.values():
+        for outcome, target_ms in self._streams.values():
             if outcome.tokens >= STEADY_TOKENS and outcome.first_ms is not None:
                 steady += 1
-                took_ms = (now_ms - outcome.first_ms) / (outcome.tokens - 1)
-                slow += took_ms > token_target_ms(outcome, self._targets)
+                slow += now_ms - outcome.first_ms > target_ms * (outcome.tokens - 1)
         return slow / steady if steady else 0.0
 
     def _forget(self, ref: str) -> None:
         self.jobs.pop(ref, None)
         self._pending.pop(ref, None)
         self._streams.pop(ref, None)
+
+
+def _report(**fields: float | tuple[tuple[int, int], ...]) -> LoadReport:
+    """A report without the checks, and without looking for defaults: those take longer than all the rest."""
+    return LoadReport.model_construct(**_EMPTY | fields)

@@ -1,9 +1,11 @@
 """The event loop on virtual time: arrivals, steps, reports, deaths, and the dispatcher's rounds between them."""
 
 import heapq
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from protocol.messages import LoadReport
 from scheduler.policy.decide import decide
@@ -17,11 +19,13 @@ from scheduler.policy.window import Window
 from scheduler.shard_loop import GATHER_S
 from scheduler.term import ONLINE_LATELY_MS
 from tokenfleet.simulate.engine import SimWorker, WorkerSpec
-from tokenfleet.simulate.job import Outcome, Request
+from tokenfleet.simulate.job import GUESSED_OUTPUT_TOKENS, Outcome, Request
 from tokenfleet.simulate.lanes import Lanes
 
 PREFIXES_EVERY_MS = 1_000.0
 """How often a worker's prefix set is read, as in scheduler/prefixes.py."""
+EVENTS_TOLD = 10_000
+"""Between two words on how far it has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,9 @@ class Scenario:
 
     Attributes:
         report_ms: how often each worker publishes its load.
+        late_ms: how old a report is when the dispatcher has it.
         lease_ms: how long after its death a worker's jobs come back.
+        until_ms: when to stop, though some requests have not ended.
     """
 
     requests: Sequence[Request]
@@ -39,7 +45,9 @@ class Scenario:
     targets: Targets = field(default_factory=Targets)
     window: Window = field(default_factory=Window)
     report_ms: float = 50.0
+    late_ms: float = 0.0
     lease_ms: float = 10_000.0
+    until_ms: float = math.inf
     seed: int = 0
 
 
@@ -56,9 +64,17 @@ class _Known:
 
 
 class World:
-    """One run."""
+    """One run.
+
+    Raises:
+        ValueError: a request does not fit the KV cache of a worker, or two workers have the same name.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
+        if len({spec.name for spec in scenario.workers}) < len(scenario.workers):
+            raise ValueError("two workers have the same name")
+        if too_large(scenario.requests, scenario.workers):
+            raise ValueError("a request does not fit the KV cache of a worker")
         self._scenario = scenario
         self.now_ms = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -66,25 +82,33 @@ class World:
         self._lanes = Lanes()
         self.ledger, self.speeds, self._prefixes = Ledger(), Speeds(), PrefixMap()
         self._workers: dict[str, _Known] = {}
+        self.engines: list[SimWorker] = []
         self.outcomes = {request.ref: Outcome(request, request.view()) for request in scenario.requests}
         self._chance = random.Random(scenario.seed)  # noqa: S311 - breaks ties, guards nothing
         self._attempts = 0
-        self._online_ms = float("-inf")
+        self._online_ms = -math.inf
         self._open = len(self.outcomes)
         self._wake_ms: float | None = None
         self._backlog = self._gathering = False
 
-    def run(self) -> list[Outcome]:
-        """Until every request has ended; the outcomes in the order of the requests."""
-        for request in self._scenario.requests:
-            self._at(request.at_ms, lambda request=request: self._arrive(request))  # type: ignore[misc]
-            if request.cancel_ms is not None:
-                self._at(request.cancel_ms, lambda request=request: self._cancel(request))  # type: ignore[misc]
+    def run(self, told: Callable[[float], None] | None = None) -> list[Outcome]:
+        """Until every request has ended; the outcomes in the order of the requests.
+
+        Args:
+            told: called now and then with the share of the requests that have ended.
+        """
         for place, spec in enumerate(self._scenario.workers):
-            self._at(spec.joins_ms, lambda spec=spec, place=place: self._join(spec, place))  # type: ignore[misc]
-        while self._events and self._open:
-            self.now_ms, _, event = heapq.heappop(self._events)
+            self._at(spec.joins_ms, partial(self._join, spec, place))
+        for request in self._scenario.requests:
+            self._at(request.at_ms, partial(self._arrive, request))
+            if request.cancel_ms is not None:
+                self._at(request.cancel_ms, partial(self._cancel, request))
+        count, until_ms = len(self.outcomes), self._scenario.until_ms
+        while self._events and self._open and self.now_ms < until_ms:
+            self.now_ms, turn, event = heapq.heappop(self._events)
             event()
+            if told and turn % EVENTS_TOLD == 0:
+                told(1 - self._open / count)
         return list(self.outcomes.values())
 
     def _at(self, moment_ms: float, event: Callable[[], None]) -> None:
@@ -113,24 +137,34 @@ class World:
         self._round()
 
     def _join(self, spec: WorkerSpec, place: int) -> None:
-        worker = SimWorker(spec, self._scenario.targets)
+        worker = SimWorker(spec, self._scenario.targets, self.now_ms)
+        self.engines.append(worker)
         self._workers[spec.name] = _Known(worker, worker.report(self.now_ms), self.now_ms)
         first = self.now_ms + self._scenario.report_ms * (place + 1) / len(self._scenario.workers)
-        self._at(first, lambda: self._report(spec.name))
-        self._at(first, lambda: self._tell_prefixes(spec.name))
+        self._at(first, partial(self._report, spec.name))
+        self._at(first, partial(self._tell_prefixes, spec.name))
         if spec.dies_ms is not None:
-            self._at(spec.dies_ms, lambda: self._die(spec.name))
+            self._at(spec.dies_ms, partial(self._die, spec.name))
         self._round()
 
     def _report(self, name: str) -> None:
         known = self._workers.get(name)
         if known is None or not known.alive:
             return
-        report = known.report = known.worker.report(self.now_ms)
-        known.reported_ms, known.view = self.now_ms, None
+        report, now_ms = known.worker.report(self.now_ms), self.now_ms
+        self._at(now_ms + self._scenario.report_ms, partial(self._report, name))
+        if self._scenario.late_ms:
+            self._at(now_ms + self._scenario.late_ms, partial(self._reported, name, report, now_ms))
+        else:
+            self._reported(name, report, now_ms)
+
+    def _reported(self, name: str, report: LoadReport, at_ms: float) -> None:
+        known = self._workers.get(name)
+        if known is None:
+            return
+        known.report, known.reported_ms, known.view = report, at_ms, None
         self.ledger.reported(name, report)
         self.speeds.reported(name, report)
-        self._at(self.now_ms + self._scenario.report_ms, lambda: self._report(name))
         self._round()
 
     def _tell_prefixes(self, name: str) -> None:
@@ -138,13 +172,13 @@ class World:
         if known and known.alive:
             self._prefixes.told(name, known.worker.prefixes(), self.now_ms)
             known.view = None
-            self._at(self.now_ms + PREFIXES_EVERY_MS, lambda: self._tell_prefixes(name))
+            self._at(self.now_ms + PREFIXES_EVERY_MS, partial(self._tell_prefixes, name))
 
     def _die(self, name: str) -> None:
         """Nobody notices before its lease ends."""
         known = self._workers[name]
-        known.alive = False
-        self._at(self.now_ms + self._scenario.lease_ms, lambda: self._reclaim(name))
+        known.alive, known.worker.died_ms = False, self.now_ms
+        self._at(self.now_ms + self._scenario.lease_ms, partial(self._reclaim, name))
 
     def _reclaim(self, name: str) -> None:
         """Its jobs begin anew, in their places."""
@@ -161,7 +195,7 @@ class World:
     def _step(self, known: _Known) -> None:
         ends_ms = known.worker.begin_step(self.now_ms)
         if ends_ms is not None:
-            self._at(ends_ms, lambda: self._step_ended(known))
+            self._at(ends_ms, partial(self._step_ended, known))
 
     def _step_ended(self, known: _Known) -> None:
         if not known.alive:
@@ -196,7 +230,7 @@ class World:
         scenario = self._scenario
         workers = tuple(self._view_of(name, known) for name, known in self._workers.items())
         lately = self.now_ms - self._online_ms < ONLINE_LATELY_MS
-        view = FleetView(lanes, workers, self.ledger.started, lately)
+        view = FleetView(lanes, workers, self.ledger.started, lately, self._prefixes.holders)
         decision = decide(view, self.now_ms, self._chance, scenario.policy, scenario.targets, scenario.window)
         for item in decision.assignments:
             self._assign(item.ref, item.worker, item.prompt_tokens, item.predicted_ms, item.pending_ms)
@@ -243,3 +277,9 @@ class World:
         known.view = None
         if known.alive and known.worker.step is None:
             self._step(known)
+
+
+def too_large(requests: Iterable[Request], workers: Iterable[WorkerSpec]) -> int:
+    """The tokens of the largest request, if some worker's KV cache could not hold it; else 0."""
+    largest = max((one.prompt_tokens + max(one.output_tokens, GUESSED_OUTPUT_TOKENS) for one in requests), default=0)
+    return largest if largest > min(spec.kv_tokens for spec in workers) else 0

@@ -40,6 +40,10 @@ class Capacity:
     """Tokens of one block of the KV cache."""
     models: tuple[str, ...] = ()
     """The names that it serves, adapters too; empty when it does not tell."""
+    step_tokens: int = 0
+    """What it computes in one step at most."""
+    stream_tokens: int = 1
+    """Tokens of one chunk of a stream, after the first chunk, which has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,6 @@ class EngineLoad:
 
     running: int = 0
     waiting: int = 0
-    pending_prefill_tokens: int = 0
     kv_used_tokens: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0

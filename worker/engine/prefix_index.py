@@ -4,10 +4,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from protocol.prefix import PREFIX_CHARS, shared_tokens
 from worker.engine.base import PREFIXES_KEPT
 
-PREFIX_CHARS = 1_024
-"""Characters of the prompt between two hashes of `EngineRequest.prefix`; the producer's block."""
 SESSIONS_KEPT = 4_096
 """So many requests are remembered: their ends and the events of their blocks come in any order, or never."""
 BLOCKS_UNKNOWN = 1 << 20
@@ -46,8 +45,8 @@ class _Session:
 class PrefixIndex:
     """The prefix hashes whose blocks are in the cache, by its events or, where there are none, by own bookkeeping.
 
-    Prefix hash i stands for the first (i + 1) · 1,024 characters of the prompt, and so for the blocks that cover the
-    first `prompt_tokens · (i + 1) · 1,024 / text_chars` tokens. That is rounded up to whole blocks: a hash is told
+    Prefix hash i stands for the first `PREFIX_CHARS[i]` characters of the prompt, and so for the blocks that cover the
+    first `prompt_tokens · PREFIX_CHARS[i] / text_chars` tokens. That is rounded up to whole blocks: a hash is told
     only while every block that holds a part of it is there. A chat template shifts the share by its few tokens.
 
     Not thread-safe; memory is bounded by the cache's own size and the constants above, whatever is told.
@@ -118,13 +117,13 @@ class PrefixIndex:
             return
         self._touch(prefix)
         session = self._session(session_id)
-        session.prompt = _Prompt(prefix, text_chars, prompt_tokens)
+        session.prompt = _Prompt(prefix[: len(PREFIX_CHARS)], text_chars, prompt_tokens)
         self._claim(session)
 
     def assumed(self, prefix: tuple[str, ...], prompt_tokens: int) -> None:
         """A prompt was computed by an engine that tells no events: the last ones that fit its cache are in it.
 
-        Each hash weighs an equal share of the tokens, and so does what lies behind the last. Output is not counted.
+        Each hash weighs the tokens that lie between the one before it and itself, by estimate. Output is not counted.
         """
         gone = self._assumed.add(prefix, prompt_tokens, self._kv_tokens)
         for name in reversed(prefix):
@@ -176,10 +175,10 @@ class PrefixIndex:
         if prompt is None or session.mixed or session.tail not in self._blocks:
             return
         chain = self._chain(session.tail)
-        tokens, chars = prompt.prompt_tokens * PREFIX_CHARS, prompt.text_chars * self._block_tokens
+        tokens, chars = prompt.prompt_tokens, prompt.text_chars * self._block_tokens
         # The longest first, so that it is also the first that is forgotten.
         for index in reversed(range(len(prompt.prefix))):
-            blocks = -(-tokens * (index + 1) // chars)
+            blocks = -(-tokens * PREFIX_CHARS[index] // chars)
             if blocks <= len(chain):
                 self._hold(prompt.prefix[index], chain[blocks - 1])
         self._trim()
@@ -228,12 +227,15 @@ class _Assumed:
 
     def add(self, prefix: tuple[str, ...], prompt_tokens: int, kv_tokens: int) -> list[str]:
         """Count a prompt; the hashes that had to give way."""
-        share = prompt_tokens // (len(prefix) + 1)
         self._prompts += 1
         # What lies behind the last hash is nobody else's: it has a number for a name.
-        self._put(self._prompts, prompt_tokens - share * len(prefix))
-        for name in reversed(prefix):
-            self._put(name, share)
+        name: str | int = self._prompts
+        after = prompt_tokens
+        for index in reversed(range(len(prefix))):
+            before = shared_tokens(prompt_tokens, index + 1)
+            self._put(name, after - before)
+            name, after = prefix[index], before
+        self._put(name, after)
         gone = []
         while self._weights and (self._total > kv_tokens or len(self._weights) > 2 * PREFIXES_KEPT):
             oldest, tokens = self._weights.popitem(last=False)

@@ -33,13 +33,12 @@ class Tally:
         self._flights.pop(id(flight), None)
 
     def load(self, slots: int, resident_bytes: int = 0) -> EngineLoad:
-        """The figures; what exceeds the engine's slots waits, and a request without a token is in prefill."""
+        """The figures; what exceeds the engine's slots waits, and a request without a token holds no KV yet."""
         flights = self._flights.values()
         running = min(len(flights), slots)
         return EngineLoad(
             running=running,
             waiting=len(flights) - running,
-            pending_prefill_tokens=sum(f.prompt_tokens for f in flights if not f.generated_tokens),
             kv_used_tokens=sum(f.prompt_tokens + f.generated_tokens for f in flights if f.generated_tokens),
             resident_bytes=resident_bytes,
         )

@@ -11,13 +11,16 @@ from protocol.states import Priority
 from scheduler.policy.decide import decide
 from scheduler.policy.decision import Decision
 from scheduler.policy.order import Targets
-from scheduler.policy.policy import Worker
+from scheduler.policy.policy import Fleet
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.view import FleetView, JobView, Unseen, WorkerView
 from scheduler.policy.window import Window
+from scheduler.policy.worker import Worker
 
 NOW_MS = 1_000_000_000.0
 HIGH, MEDIUM, LOW = Priority
+TARGETS = Targets()
+REFUSING = Targets(refuse=frozenset({Priority.HIGH}))
 
 
 def spec(prompt: int = 100, output: int = 100, prefix: tuple[str, ...] = (), model: str = "m") -> JobSpec:
@@ -43,18 +46,26 @@ def worker(
     solo: bool = False,
     models: Collection[str] = (),
     prefixes: Collection[str] = (),
+    sent: Collection[str] = (),
+    speed: float = 1.0,
     **report: float,
 ) -> WorkerView:
-    unseen = Unseen(
-        int(report.pop("unseen_jobs", 0)), int(report.pop("unseen_prompt", 0)), int(report.pop("unseen_kv", 0))
-    )
+    """Its report is as old as nothing: what it says is pending is still so."""
+    prompt = int(report.pop("unseen_prompt", 0))
+    jobs, kv = int(report.pop("unseen_jobs", prompt > 0)), int(report.pop("unseen_kv", 0))
+    unseen = Unseen(jobs, prompt, kv, ((NOW_MS, prompt),) if prompt else ())
     loaded = LoadReport.model_validate({"capacity": slots, "running": held} | report)
-    view = WorkerView(name, name, active, slots, held, solo, loaded, unseen=unseen)
-    return replace(view, models=frozenset(models), prefixes=frozenset(prefixes))
+    view = WorkerView(name, name, active, slots, held, solo, loaded, NOW_MS, unseen, speed=speed)
+    return replace(view, models=frozenset(models), prefixes=frozenset(prefixes), sent=frozenset(sent))
 
 
-def weighed(view: WorkerView) -> Worker:
-    return Worker.of(view)
+def weighed(view: WorkerView, now_ms: float = NOW_MS) -> Worker:
+    return Worker.of(view, now_ms)
+
+
+def fleet(*workers: WorkerView, now_ms: float = NOW_MS, targets: Targets = TARGETS, turn: int = 0) -> Fleet:
+    """What a policy sees of these workers."""
+    return Fleet(now_ms, [weighed(view, now_ms) for view in workers], targets, turn=turn)
 
 
 def choose(
@@ -65,9 +76,11 @@ def choose(
     now_ms: float = NOW_MS,
     seed: int = 0,
     turn: int = 0,
+    targets: Targets = TARGETS,
+    online_lately: bool = True,
 ) -> Decision:
-    view = FleetView(lanes, workers, turn)
-    return decide(view, now_ms, random.Random(seed), POLICIES[policy], Targets(), Window())
+    view = FleetView(lanes, workers, turn, online_lately)
+    return decide(view, now_ms, random.Random(seed), POLICIES[policy], targets, Window())
 
 
 def refs(decision: Decision) -> list[str]:
@@ -117,6 +130,7 @@ def _workers(draw: st.DrawFn) -> tuple[WorkerView, ...]:
                 prefixes=draw(st.sampled_from([(), ("a",), ("a", "b"), ("b", "c")])),
                 memory=draw(st.floats(0, 1)),
                 waiting=draw(st.integers(0, 3)),
+                slow_share=draw(st.sampled_from([0.0, 0.0, 0.5])),
                 pending_prefill_tokens=draw(st.integers(0, 5_000)),
                 kv_total_tokens=draw(st.sampled_from([0, 1_000, 2_000, 10_000])),
                 kv_used_tokens=draw(st.integers(0, 10_000)),

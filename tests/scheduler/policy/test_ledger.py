@@ -1,10 +1,13 @@
 """Own counters beside the reports: they can't drift."""
 
+import random
+from collections import defaultdict
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages import LoadReport
-from scheduler.policy.ledger import Ledger
+from scheduler.policy.ledger import Ledger, Sent
 from scheduler.policy.view import Unseen
 
 WORKERS = ("a", "b", "c")
@@ -16,6 +19,10 @@ steps = st.lists(
 )
 
 
+def sent(at_ms: float, prompt_tokens: int, kv_tokens: int) -> Sent:
+    return Sent(at_ms, prompt_tokens, kv_tokens)
+
+
 def play(ledger: Ledger, actions: list[tuple[str, str, int]]) -> dict[str, set[int]]:
     """Do the actions; returns what each worker must still have, by the plainest bookkeeping."""
     open_attempts: dict[str, set[int]] = {name: set() for name in WORKERS}
@@ -23,7 +30,7 @@ def play(ledger: Ledger, actions: list[tuple[str, str, int]]) -> dict[str, set[i
     for attempt, (action, name, number) in enumerate(actions, start=1):
         match action:
             case "assign":
-                ledger.assigned(name, attempt, attempt, attempt + 1)
+                ledger.assigned(name, attempt, sent(attempt, attempt, attempt + 1))
                 open_attempts[name] |= {attempt} if attempt > taken[name] else set()
             case "report":
                 ledger.reported(name, LoadReport(taken=number))
@@ -46,8 +53,9 @@ def play(ledger: Ledger, actions: list[tuple[str, str, int]]) -> dict[str, set[i
 def test_it_counts_exactly_what_no_report_contains(actions: list[tuple[str, str, int]]) -> None:
     ledger = Ledger()
     for name, attempts in play(ledger, actions).items():
-        prompt = sum(attempts)
-        assert ledger.unseen(name) == Unseen(len(attempts), prompt, prompt + len(attempts))
+        prompt, arrivals = sum(attempts), tuple((n, n) for n in sorted(attempts))
+        assert ledger.unseen(name) == Unseen(len(attempts), prompt, prompt + len(attempts), arrivals)
+    assert len(ledger) == sum(ledger.unseen(name).jobs for name in WORKERS)
     assert ledger.started == sum(action == "assign" for action, _, _ in actions)
 
 
@@ -61,10 +69,86 @@ def test_after_reports_of_all_everything_is_zero(actions: list[tuple[str, str, i
 
 
 def test_a_report_that_overtakes_the_assignment_counts() -> None:
-    ledger = Ledger()
+    ledger, left = Ledger(), Unseen(1, 30, 50, ((6, 30),))
     ledger.reported("a", LoadReport(taken=7))
-    ledger.assigned("a", 7, 100, 200)
-    ledger.assigned("a", 8, 30, 50)
-    assert ledger.unseen("a") == Unseen(1, 30, 50)
+    ledger.assigned("a", 7, sent(5, 100, 200))
+    ledger.assigned("a", 8, sent(6, 30, 50))
+    assert ledger.unseen("a") == left
     ledger.reported("a", LoadReport(taken=3))  # an older one, late
-    assert ledger.unseen("a") == Unseen(1, 30, 50)
+    assert ledger.unseen("a") == left
+
+
+class Fleet:
+    """Jobs that come, are tried again and are cancelled, on workers that report late or die; a ledger beside them."""
+
+    def __init__(self, seed: int) -> None:
+        self.ledger, self._rng = Ledger(), random.Random(seed)
+        self._held: defaultdict[str, list[int]] = defaultdict(list)
+        self._named = 8
+        self._workers = [f"w{n}" for n in range(self._named)]
+        self._attempt = 0
+        # What workers sent and the dispatcher has not read yet: (worker, taken); or an end (worker, -attempt).
+        self._news: list[tuple[str, int]] = []
+
+    @property
+    def _any(self) -> str:
+        return self._rng.choice(self._workers)
+
+    def start(self) -> None:
+        self._attempt += 1
+        worker = self._any
+        self._held[worker].append(self._attempt)
+        self.ledger.assigned(worker, self._attempt, sent(self._attempt, 100, 200))
+
+    def report(self) -> None:
+        worker = self._any
+        self._news.append((worker, max(self._held[worker], default=0)))
+
+    def end(self) -> None:
+        """Finished, failed or cancelled."""
+        worker = self._any
+        if self._held[worker]:
+            place = self._rng.randrange(len(self._held[worker]))
+            self._news.append((worker, -self._held[worker].pop(place)))
+
+    def die(self) -> None:
+        """Its jobs are tried again elsewhere; a new worker comes in its place. Its last news may still be under way."""
+        worker = self._workers.pop(self._rng.randrange(len(self._workers)))
+        self._workers.append(f"w{self._named}")
+        self._named += 1
+        retries = len(self._held.pop(worker, ()))
+        self.ledger.keep(self._workers)
+        for _ in range(retries):
+            self.start()
+
+    def read(self) -> None:
+        """The dispatcher reads some news, in any order; those of the dead are dropped with their hashes."""
+        self._rng.shuffle(self._news)
+        for _ in range(self._rng.randrange(len(self._news) + 1)):
+            worker, number = self._news.pop()
+            if worker in self._workers and number < 0:
+                self.ledger.ended(worker, -number)
+            elif worker in self._workers:
+                self.ledger.reported(worker, LoadReport.model_construct(taken=number))
+
+
+def test_after_many_jobs_with_cancels_retries_and_deaths_nothing_is_left() -> None:
+    fleet, rng = Fleet(seed=1), random.Random(2)
+    moves = [fleet.start] * 60 + [fleet.end] * 75 + [fleet.report] * 12 + [fleet.read] * 8 + [fleet.die]
+    while fleet.ledger.started < 100_000:
+        rng.choice(moves)()
+    assert 0 < len(fleet.ledger) < 1_000
+    while any(fleet._held.values()):
+        fleet.end()
+    while fleet._news:
+        fleet.read()
+    assert len(fleet.ledger) == 0
+
+
+def test_a_report_that_comes_after_a_death_brings_nothing_back() -> None:
+    ledger = Ledger()
+    ledger.assigned("a", 1, sent(0, 10, 20))
+    ledger.keep(())
+    ledger.reported("a", LoadReport(taken=1))
+    ledger.ended("a", 1)
+    assert len(ledger) == 0

@@ -3,10 +3,11 @@
 import pytest
 
 from protocol.load_score import load_score
+from protocol.prefix import PREFIX_CHARS
 from scheduler.policy.least_work import LeastWork
 from scheduler.policy.load_score import LoadScore
 from scheduler.policy.view import WorkerView
-from tests.scheduler.policy.build import HIGH, NOW_MS, choose, job, lane, spec, weighed, worker
+from tests.scheduler.policy.build import HIGH, choose, job, lane, spec, weighed, worker
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_equal_scores_are_decided_by_chance() -> None:
     ],
 )
 def test_least_work(view: WorkerView, expected: float) -> None:
-    assert LeastWork().score(job("t:1"), weighed(view), NOW_MS) == pytest.approx(expected)
+    assert LeastWork().score(job("t:1"), weighed(view)) == pytest.approx(expected)
 
 
 def test_least_work_counts_what_was_assigned_since_the_report() -> None:
@@ -93,37 +94,42 @@ def test_least_work_is_full_before_the_kv_cache_overflows(
 
 @pytest.mark.parametrize(
     ("prefix", "expected"),
-    [((), 100), (("x",), 100), (("a",), 50), (("a", "b"), 34), (("a", "x"), 67), (("x", "b"), 100)],
+    [((), 3_000), (("x",), 3_000), (("a",), 2_744), (("a", "b"), 2_488), (("a", "x"), 2_744), (("x", "b"), 3_000)],
 )
 def test_a_shared_prefix_is_computed_once_a_round(prefix: tuple[str, ...], expected: int) -> None:
     chosen = weighed(worker())
     chosen.take(job("t:1", of=spec(prefix=("a", "b", "c"))))
-    assert chosen.uncached_tokens(spec(prefix=prefix)) == expected
+    assert chosen.uncached_tokens(job("t:2", of=spec(3_000, prefix=prefix))) == expected
 
 
 @pytest.mark.parametrize(
-    ("cached", "given_before", "expected"),
+    ("cached", "sent", "given_before", "expected"),
     [
-        ({"a", "b"}, (), 34),
-        ({"a", "c"}, (), 67),  # only what leads
-        ({"b"}, (), 100),
-        ({"a"}, ("b",), 34),  # either will do
-        (set(), ("a", "b"), 34),
+        ({"a", "b"}, (), (), 488),
+        ({"a", "c"}, (), (), 744),  # only what leads
+        ({"b"}, (), (), 1_000),
+        ({"a"}, ("b",), (), 488),  # any will do
+        ({"a"}, (), ("b",), 488),
+        (set(), ("a",), ("b",), 488),
     ],
 )
 def test_what_a_workers_cache_holds_is_not_computed(
-    cached: set[str], given_before: tuple[str, ...], expected: int
+    cached: set[str], sent: tuple[str, ...], given_before: tuple[str, ...], expected: int
 ) -> None:
-    chosen = weighed(worker(prefixes=cached))
+    chosen = weighed(worker(prefixes=cached, sent=sent))
     chosen.prefixes.update(given_before)
-    assert chosen.uncached_tokens(spec(100, prefix=("a", "b"))) == expected
+    assert chosen.uncached_tokens(job("t:1", of=spec(1_000, prefix=("a", "b")))) == expected
 
 
-def test_a_block_saves_no_more_than_it_holds() -> None:
-    blocks = tuple("abcdefgh")
+def test_one_token_is_always_computed() -> None:
+    chosen = weighed(worker(prefixes="ab"))
+    assert chosen.uncached_tokens(job("t:1", of=spec(512, prefix=("a", "b")))) == 1
+
+
+def test_hashes_of_long_prompts_stand_for_more() -> None:
+    blocks = tuple(f"{n}" for n in range(len(PREFIX_CHARS)))
     chosen = weighed(worker(prefixes=blocks))
-    assert chosen.uncached_tokens(spec(32_000, prefix=blocks)) == 32_000 - 8 * 256
-    assert chosen.uncached_tokens(spec(2_100, prefix=blocks)) == 2_100 - 2_100 * 8 // 9
+    assert chosen.uncached_tokens(job("t:1", of=spec(150_000, prefix=blocks))) == 150_000 - 512 * 1_024 // 4
 
 
 def test_jobs_that_share_a_prefix_go_to_one_worker() -> None:

@@ -22,9 +22,9 @@ ROUND_MS = 50.0
 class Fleet:
     """One worker that always has one free slot, and lanes that a test fills."""
 
-    def __init__(self, view: WorkerView) -> None:
+    def __init__(self, view: WorkerView, policy: str = "least-work") -> None:
         self.now_ms = NOW_MS
-        self.worker = view
+        self.worker, self.policy = view, POLICIES[policy]
         self.lanes: dict[Priority, list[JobView]] = {priority: [] for priority in Priority}
         self.waits: dict[str, float] = {}
         self._rng = random.Random(7)
@@ -34,8 +34,9 @@ class Fleet:
 
     def round(self) -> None:
         lanes = tuple(tuple(lane[:HEADS]) for lane in self.lanes.values() if lane)
-        view = FleetView(lanes, (self.worker,), len(self.waits))
-        for chosen in decide(view, self.now_ms, self._rng, POLICIES["least-work"], Targets(), Window()).assignments:
+        # Its report is new each time: what strains it goes on.
+        view = FleetView(lanes, (replace(self.worker, reported_ms=self.now_ms),), len(self.waits))
+        for chosen in decide(view, self.now_ms, self._rng, self.policy, Targets(), Window()).assignments:
             lane = self.lanes[chosen.priority]
             started = next(waiting for waiting in lane if waiting.ref == chosen.ref)
             lane.remove(started)
@@ -43,9 +44,10 @@ class Fleet:
         self.now_ms += ROUND_MS
 
 
+@pytest.mark.parametrize("policy", ["least-work", "kv-cost", "predictive"])
 @pytest.mark.parametrize(("priority", "target_ms"), [(MEDIUM, 60_000), (LOW, 600_000)])
-def test_endless_online_arrivals_do_not_starve_offline_jobs(priority: Priority, target_ms: float) -> None:
-    fleet = Fleet(worker(held=7))
+def test_endless_online_arrivals_do_not_starve_offline_jobs(priority: Priority, target_ms: float, policy: str) -> None:
+    fleet = Fleet(worker(held=7), policy)
     for n in range(10):
         fleet.submit(f"t:{n}", priority)
     for n in range(int(target_ms / ROUND_MS) + 11 * LATE_TURN):
@@ -54,6 +56,20 @@ def test_endless_online_arrivals_do_not_starve_offline_jobs(priority: Priority, 
     waits = [fleet.waits[f"t:{n}"] for n in range(10)]
     assert waits == sorted(waits)  # the lane keeps its order
     assert max(waits) <= target_ms + 11 * LATE_TURN * ROUND_MS
+
+
+@pytest.mark.parametrize(("pending", "kv"), [(4_000, 0), (0, 850)])
+def test_overdue_offline_jobs_move_however_strained_the_workers_are(pending: int, kv: int) -> None:
+    strained = worker(held=7, pending_prefill_tokens=pending, kv_used_tokens=kv, kv_total_tokens=1_000)
+    fleet = Fleet(strained, "predictive")
+    small = replace(job("t:0", LOW), spec=spec(10, 10))
+    fleet.lanes[LOW] = [replace(small, ref=f"t:{n}", submitted_ms=NOW_MS - 599_000) for n in range(5)]
+    for n in range(40 * LATE_TURN):
+        fleet.lanes[HIGH].append(replace(small, ref=f"online:{n}", priority=HIGH, submitted_ms=fleet.now_ms - 400))
+        fleet.round()
+    assert sum(ref.startswith("online") for ref in fleet.waits) > 200
+    assert max(fleet.waits[f"t:{n}"] for n in range(5)) <= 600_000 + 6 * LATE_TURN * ROUND_MS
+    assert min(fleet.waits[f"t:{n}"] for n in range(5)) > 600_000
 
 
 def test_a_backlog_for_hours_hardly_delays_online_jobs() -> None:

@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.prefix import PREFIX_CHARS
 from worker.engine import prefix_index
 from worker.engine.base import PREFIXES_KEPT
-from worker.engine.prefix_index import PREFIX_CHARS, PrefixIndex
+from worker.engine.prefix_index import PrefixIndex
 
 BLOCK = 128
+CHARS = PREFIX_CHARS[0]
+"""Of a prompt of 8 blocks: one a block up to the fourth, then one behind the sixth and the eighth."""
 HASHES = ("h0", "h1", "h2", "h3")
 CHAIN = list(range(1, 9))
 """1,024 tokens."""
@@ -42,7 +45,7 @@ def test_a_prompts_hashes_stand_on_its_blocks() -> None:
 def test_a_hash_is_held_once_all_blocks_with_a_part_of_it_are(blocks: int, tokens: int, ends: tuple[int, ...]) -> None:
     over = index()
     over.stored("a", None, CHAIN[:blocks])
-    over.prompt("a", HASHES, 4 * PREFIX_CHARS, tokens)
+    over.prompt("a", HASHES, 4 * CHARS, tokens)
     assert len(over.hashes()) == sum(end <= blocks for end in ends)
 
 
@@ -151,16 +154,16 @@ def test_the_number_of_hashes_is_bounded() -> None:
 
 
 def test_without_events_the_last_prompts_that_fit_are_assumed() -> None:
-    over = index(kv_tokens=1_000)
-    over.assumed(("a0", "a1"), 300)
+    over = index(kv_tokens=1_100)
+    over.assumed(("a0", "a1"), 300)  # 256 tokens and 43, and one behind them
     over.assumed(("b0",), 300)
     told = over.hashes()
     assert told == {"a0", "a1", "b0"}
     over.assumed((), 400)
     over.assumed(("a0",), 400)  # a1 and what stood behind it are the oldest now
     assert over.hashes() == {"a0", "b0"}
-    over.assumed(("c0", "c1", "c2"), 4_000)
-    assert over.hashes() == {"c0"}
+    over.assumed(("c0", "c1", "c2", "c3", "c4"), 4_000)  # c4 alone stands for 512 tokens
+    assert over.hashes() == {"c0", "c1", "c2", "c3"}
     unknown = PrefixIndex(0, 0)
     unknown.assumed(("a0",), 10)
     assert unknown.hashes() == frozenset()
@@ -180,8 +183,9 @@ def chain_of(text: int, blocks: int) -> list[int]:
 
 
 def prefix_of(text: int, blocks: int) -> tuple[str, ...]:
-    """One hash for each block; it names the block and all before it."""
-    return tuple(",".join(map(str, chain_of(text, end))) for end in range(1, blocks + 1))
+    """A hash where the producer has one; it names all blocks up to there."""
+    ends = (chars // CHARS for chars in PREFIX_CHARS if chars <= blocks * CHARS)
+    return tuple(",".join(map(str, chain_of(text, end))) for end in ends)
 
 
 steps = st.lists(
@@ -209,11 +213,11 @@ def test_it_never_claims_a_hash_whose_blocks_are_gone(actions: list[tuple[str, i
                 copies.clear()
             case _:
                 if action == "late":
-                    over.prompt(session, prefix, blocks * PREFIX_CHARS, blocks * BLOCK)
+                    over.prompt(session, prefix, blocks * CHARS, blocks * BLOCK)
                 over.stored(session, chain[hit - 1] if hit else None, chain[hit:])
                 copies.update(chain[hit:])
                 if action == "run":
-                    over.prompt(session, prefix, blocks * PREFIX_CHARS, blocks * BLOCK)
+                    over.prompt(session, prefix, blocks * CHARS, blocks * BLOCK)
         for held in over.hashes():
             assert all(copies[int(block)] for block in held.split(","))
         assert over._blocks.keys() <= (+copies).keys()
@@ -221,12 +225,12 @@ def test_it_never_claims_a_hash_whose_blocks_are_gone(actions: list[tuple[str, i
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 8)), min_size=1, max_size=30))
 def test_it_claims_all_that_a_cache_with_room_holds(prompts: list[tuple[int, int]]) -> None:
-    over, known = index(), set[str]()
+    over, known, held = index(), set[str](), set[int]()
     for number, (text, blocks) in enumerate(prompts):
-        prefix = prefix_of(text, blocks)
-        hit = next((n for n in range(blocks, 0, -1) if prefix[n - 1] in known), 0)
-        chain = chain_of(text, blocks)
+        prefix, chain = prefix_of(text, blocks), chain_of(text, blocks)
+        hit = next((n for n in range(blocks, 0, -1) if chain[n - 1] in held), 0)
+        held |= set(chain)
         over.stored(f"{number}", chain[hit - 1] if hit else None, chain[hit:])
-        over.prompt(f"{number}", prefix, blocks * PREFIX_CHARS, blocks * BLOCK)
+        over.prompt(f"{number}", prefix, blocks * CHARS, blocks * BLOCK)
         known |= set(prefix)
         assert over.hashes() == known

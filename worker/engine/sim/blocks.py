@@ -31,9 +31,9 @@ class BlockPool:
         """Blocks that can be taken, evicting idle ones where needed."""
         return self.capacity - self.used
 
-    def holds(self, block: BlockHash) -> bool:
-        """Whether a block of this name is in the cache."""
-        return block in self._holders or block in self._idle
+    def names(self) -> set[BlockHash]:
+        """Of all blocks that are in the cache."""
+        return self._holders.keys() | self._idle.keys()
 
     def share_prefix(self, chain: Iterable[BlockHash]) -> list[BlockHash]:
         """Hold the longest cached prefix of `chain`, and return it."""

@@ -16,21 +16,14 @@ from worker.engine.sim.records import Limits, SimRequest, Step
 
 @dataclass(slots=True)
 class _Running:
-    """A sequence: `computed` of its `known` tokens are in the KV cache."""
+    """A sequence: `computed` of its tokens are in the KV cache, and `missing` are still to be computed."""
 
     request: SimRequest
+    missing: int
     computed: int = 0
     generated: int = 0
     shared: list[BlockHash] = field(default_factory=list)
     private: int = 0
-
-    @property
-    def known(self) -> int:
-        return self.request.prompt_tokens + self.generated
-
-    @property
-    def missing(self) -> int:
-        return self.known - self.computed
 
 
 Chunk = tuple[_Running, int]
@@ -68,15 +61,9 @@ class SimCore:
         """KV that sequences hold, in whole blocks; idle cached blocks do not count."""
         return self._pool.used * self.limits.block_tokens
 
-    @property
-    def pending_prefill_tokens(self) -> int:
-        """Tokens to compute before all sequences can decode."""
-        waiting = sum(seq.missing for seq in self._waiting.values())
-        return waiting + sum(seq.missing for seq in self._running.values() if not _decodes(seq))
-
-    def caches(self, block: BlockHash) -> bool:
-        """Whether the prefix cache holds a block of this name."""
-        return self._pool.holds(block)
+    def cached(self) -> set[BlockHash]:
+        """The names of the blocks in the prefix cache."""
+        return self._pool.names()
 
     def fits(self, request: SimRequest) -> bool:
         """Whether the request could ever run to its end here."""
@@ -95,7 +82,7 @@ class SimCore:
         if not self.fits(request):
             msg = f"request {request.id} is larger than the KV cache, or empty"
             raise ValueError(msg)
-        self._waiting[request.id] = _Running(request)
+        self._waiting[request.id] = _Running(request, request.prompt_tokens)
 
     def abort(self, request_id: str) -> bool:
         """Drop a sequence and free its KV; False when there is none."""
@@ -119,9 +106,11 @@ class SimCore:
         preempted: list[str] = []
         budget, block = self.limits.step_tokens, self.limits.block_tokens
         for seq in list(self._running.values()):
-            count = min(seq.missing, budget)
-            if not count:
-                break
+            count = seq.missing
+            if count > budget:
+                count = budget
+                if not count:
+                    break
             # Most steps of a decoding sequence stay within its last block: nothing to reserve.
             if count > 1 or not seq.generated or seq.computed % block == 0:
                 while seq.request.id in self._running and not self._reserve(seq, count):
@@ -147,9 +136,10 @@ class SimCore:
         while self._waiting and budget and len(self._running) < self.limits.sequences:
             request_id, seq = next(iter(self._waiting.items()))
             # At least one token must be computed, or there is nothing to sample from.
-            reusable = (seq.known - 1) // self.limits.block_tokens
+            reusable = (seq.missing - 1) // self.limits.block_tokens
             seq.shared = self._pool.share_prefix(seq.request.blocks[:reusable])
             seq.computed = len(seq.shared) * self.limits.block_tokens
+            seq.missing -= seq.computed
             count = min(seq.missing, budget)
             if not self._reserve(seq, count):
                 self._release(seq)
@@ -181,7 +171,7 @@ class SimCore:
         decode_kv, pairs, tokens = 0, 0.0, 0
         for seq, count in chunks:
             tokens += count
-            if _decodes(seq):
+            if seq.missing == 1 and seq.generated:
                 decode_kv += seq.computed
             else:
                 pairs += count * (seq.computed + count / 2)
@@ -193,10 +183,12 @@ class SimCore:
         for seq, count in chunks:
             request = seq.request
             seq.computed += count
+            seq.missing -= count
             if seq.missing:
                 continue
             if request.output_tokens:
                 seq.generated += 1
+                seq.missing = 1
                 emitted[request.id] = 1
             if seq.generated >= request.output_tokens:
                 finished.append(request.id)
@@ -206,12 +198,8 @@ class SimCore:
 
     def _release(self, seq: _Running) -> None:
         self._pool.release(seq.shared, seq.private)
+        seq.missing += seq.computed
         seq.shared, seq.private, seq.computed = [], 0, 0
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.limits.block_tokens)
-
-
-def _decodes(seq: _Running) -> bool:
-    """Whether its next step reads the whole context for one token, instead of computing a prompt."""
-    return seq.generated > 0 and seq.missing == 1

@@ -12,6 +12,7 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.options import EngineOptions
+from worker.engine.prefix_index import PrefixIndex
 from worker.engine.sim.chunks import ChunkWriter, embeddings
 from worker.engine.sim.core import SimCore
 from worker.engine.sim.job import BYTES_PER_TOKEN, SimJob, read_job
@@ -64,14 +65,21 @@ class SimEngine:
         kv_tokens = (kv_tokens or self._profile.kv_tokens) // block_tokens * block_tokens
         self._limits = Limits(kv_tokens, sequences=slots, block_tokens=block_tokens)
         # So that every request that is not refused fits the KV cache.
-        self._capacity = Capacity(slots, min(context_tokens, kv_tokens), kv_tokens, block_tokens)
+        self._capacity = Capacity(
+            slots,
+            min(context_tokens, kv_tokens),
+            kv_tokens,
+            block_tokens,
+            step_tokens=self._limits.step_tokens,
+        )
+        self._index = PrefixIndex(block_tokens, kv_tokens)
         self._streams: dict[str, tuple[_Stream, int]] = {}
         self._stepping: asyncio.Task[None] | None = None
 
     async def start(self) -> Capacity:
         """Begin with an empty cache."""
         await self.close()
-        self._core = SimCore(self._profile, self._limits)
+        self._empty()
         self._work, self._awake = asyncio.Event(), asyncio.Event()
         self._awake.set()
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -96,6 +104,8 @@ class SimEngine:
                 event = await stream.events.get()
                 if event.kind == "dead":
                     raise EngineDead("the simulated engine crashed")
+                if not any(told):
+                    self._index.assumed(request.prefix, job.prompt_tokens)
                 left -= event.kind == "end"
                 for chunk in _chunks(writer, job, event, told):
                     yield chunk
@@ -108,11 +118,11 @@ class SimEngine:
         if self._stepping is None:
             return EngineLoad()
         core = self._core
-        return EngineLoad(core.running, core.waiting, core.pending_prefill_tokens, core.kv_used_tokens)
+        return EngineLoad(core.running, core.waiting, core.kv_used_tokens)
 
     def prefixes(self) -> frozenset[str]:
-        """None: its cache goes by its own hashes of the content."""
-        return frozenset()
+        """The last prompts that its cache has room for: it goes by hashes of its own, so this is an estimate."""
+        return self._index.hashes()
 
     async def sleep(self) -> None:
         """Forget the cache and stop stepping: a request that comes now waits until `wake`."""
@@ -120,7 +130,7 @@ class SimEngine:
             raise EngineDead("the simulated engine is down", reached=False)
         if self._core.busy:
             raise SleepRefused("requests are running")
-        self._core = SimCore(self._profile, self._limits)
+        self._empty()
         self._awake.clear()
 
     async def wake(self) -> None:
@@ -149,6 +159,10 @@ class SimEngine:
         for stream, index in self._streams.values():
             stream.events.put_nowait(Event(index, "dead"))
         self._streams.clear()
+
+    def _empty(self) -> None:
+        self._core = SimCore(self._profile, self._limits)
+        self._index.cleared()
 
     def _open(self, request_id: str, job: SimJob) -> _Stream:
         stream = _Stream(job)

@@ -63,6 +63,8 @@ def facts_of(
         kv_tokens=sum(map(_kv_tokens, caches)),
         block_tokens=_count(caches[0].get("block_size")) if caches else 0,
         models=names,
+        step_tokens=_count(scheduler.get("max_num_batched_tokens")) * engines,
+        stream_tokens=_count(scheduler.get("stream_interval")) or 1,
     )
     return Facts(
         capacity,

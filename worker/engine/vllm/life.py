@@ -1,6 +1,7 @@
 """One life of an engine, from its being up to its death."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,6 +28,8 @@ DYING_S = 1.5
 check still says yes."""
 DYING_POLL_S = 0.1
 SHORTEST_CHECK_S = 0.05
+READ_S = 0.2
+"""Its metrics are asked for so often at most: each time costs its server milliseconds."""
 _log = get_logger("worker")
 
 
@@ -48,7 +51,10 @@ class Life:
         self.asks, self.facts = asks, facts
         self._limits = BodyLimits(facts.vocabulary, facts.capacity.context_tokens)
         self.index = PrefixIndex(facts.capacity.block_tokens, facts.capacity.kv_tokens)
-        self.progress = Progress(SystemClock())
+        self._clock = SystemClock()
+        self.progress = Progress(self._clock)
+        self._reading: metrics.Reading | None = None
+        self._read_at_s = -math.inf
         self.dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.hung = False
         self._tasks = [self._begin(self._watch_health()), self._begin(self._watch_progress())]
@@ -77,15 +83,13 @@ class Life:
         self._remember(request, usage)
 
     async def load(self) -> EngineLoad:
-        """What the engine says, and of ours what has no token yet; zeros when it does not answer."""
-        reading = await self._read()
+        """What the engine said within the last `READ_S`; zeros when it does not answer."""
+        reading = await self._last_reading()
         if reading is None:
             return EngineLoad()
-        own = await self._server.load()
         return EngineLoad(
             running=reading.running,
             waiting=reading.waiting,
-            pending_prefill_tokens=own.pending_prefill_tokens,
             kv_used_tokens=round(reading.kv_share * self.facts.capacity.kv_tokens),
             prompt_tokens=reading.prompt_tokens,
             generated_tokens=reading.generated_tokens,
@@ -133,6 +137,13 @@ class Life:
             self._child.kill()
         # Ends the streams of a server that is not ours to kill.
         await self._server.close()
+
+    async def _last_reading(self) -> metrics.Reading | None:
+        if self._clock.monotonic() - self._read_at_s >= READ_S:
+            # Before the answer: a server that takes its time is asked no more often.
+            self._read_at_s = self._clock.monotonic()
+            self._reading = await self._read()
+        return self._reading
 
     async def _read(self) -> metrics.Reading | None:
         status, text = await self.asks.call("GET", metrics.PATH)

@@ -99,7 +99,6 @@ def test_sequences_over_the_limit_wait() -> None:
     machine.add(SimRequest("b", 4, 1))
     first = machine.step(0.0)
     assert (first.emitted, machine.running, machine.waiting) == ({"a": 1}, 1, 1)
-    assert machine.pending_prefill_tokens == 4
     assert machine.step(first.ends_ms).finished == ("a",)
     assert machine.step(0.0).finished == ("b",)
 

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ FAST = 10_000.0
 @pytest.fixture(params=["h100-8b", "instant"])
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[SimEngine]:
     built = SimEngine(request.param, speed=FAST, context_tokens=1000)
-    assert await built.start() == Capacity(256, 1000, 430_000, 16)
+    assert await built.start() == Capacity(256, 1000, 430_000, 16, step_tokens=8192)
     yield built
     await built.close()
 
@@ -108,6 +109,17 @@ async def test_a_repeated_prompt_is_found_in_the_cache(stepping: SimEngine) -> N
     first, second = [await answer(stepping, chat(content, max_tokens=1)) for _ in range(2)]
     assert first["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
+
+
+async def test_the_last_prompts_that_the_cache_has_room_for_are_told(stepping: SimEngine) -> None:
+    assert stepping.prefixes() == frozenset()
+    reader = stepping.generate(replace(chat("word " * 300, max_tokens=9), prefix=("h",)))
+    await anext(reader)
+    assert stepping.prefixes() == {"h"}
+    await reader.aclose()
+    await stepping.sleep()
+    assert stepping.prefixes() == frozenset()
+    await stepping.wake()
 
 
 async def test_requests_run_together_and_the_rest_waits(stepping: SimEngine) -> None:

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from protocol.errors import SetupError
 from protocol.states import Priority
 from protocol.wire import JsonObject
-from tests.support.waiting import eventually
+from tests.support.waiting import FakeClock, eventually
 from tests.worker.engine.attempts import chat, collect, embedding
 from tests.worker.engine.vllm.stand_in import CRASH, HELLO, StandIn, default_config, said, streams
 from tests.worker.engine.vllm.test_kv_events import message, stored
@@ -81,14 +81,20 @@ async def test_a_server_without_priorities_gets_none(server: TestServer, stand_i
 
 async def test_the_load_is_the_servers_own(engine: VllmEngine, stand_in: StandIn) -> None:
     stand_in.tokens = 50
-    wanted = EngineLoad(3, 1, 0, 800, 70, 50, 70, 16, 2)
-    assert await engine.load() == wanted
-    stand_in.play = streams(then=asyncio.Event())
-    reading = asyncio.ensure_future(collect(engine, chat("Hi", prompt_tokens=9)))
-    await asyncio.wait_for(stand_in.arrivals.acquire(), 5)
-    assert await engine.load() == replace(wanted, pending_prefill_tokens=9)
-    reading.cancel()
-    await asyncio.wait([reading])
+    assert await engine.load() == EngineLoad(3, 1, 800, 70, 50, 70, 16, 2)
+
+
+async def test_the_server_is_not_asked_for_its_load_each_time(
+    engine: VllmEngine, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine._living(), "_clock", clock := FakeClock())
+    stand_in.tokens = 50
+    first = await engine.load()
+    stand_in.tokens = 60
+    clock.advance(life.READ_S / 2)
+    assert await engine.load() == first
+    clock.advance(life.READ_S / 2)
+    assert (await engine.load()).generated_tokens == 60
 
 
 async def test_the_load_of_a_server_that_is_gone_is_nothing(engine: VllmEngine, server: TestServer) -> None:

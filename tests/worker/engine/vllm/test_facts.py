@@ -20,7 +20,12 @@ EVENTS = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "ipc:/
 
 def info(device: str = "cuda", **changes: Any) -> JsonObject:
     config: JsonObject = {
-        "scheduler_config": {"max_num_seqs": 16, "policy": "priority"},
+        "scheduler_config": {
+            "max_num_seqs": 16,
+            "policy": "priority",
+            "max_num_batched_tokens": 2048,
+            "stream_interval": 4,
+        },
         "model_config": {"max_model_len": 2048, "enable_sleep_mode": True},
         "kv_events_config": EVENTS,
         "device_config": {"device": device},
@@ -35,7 +40,7 @@ def told(
 
 
 def test_all_is_read() -> None:
-    wanted = Capacity(16, 2048, 46592, 128, ("m", "adapter"))
+    wanted = Capacity(16, 2048, 46592, 128, ("m", "adapter"), step_tokens=2048, stream_tokens=4)
     assert told(info(), CACHE) == Facts(wanted, True, "", "ipc:///run/kv", True, 0)
 
 
@@ -52,6 +57,12 @@ def test_older_servers_tell_blocks_instead_of_tokens() -> None:
 def test_data_parallel_engines_add_up_and_have_no_events() -> None:
     facts = told(info(), CACHE, CACHE)
     assert (facts.capacity.slots, facts.capacity.kv_tokens, facts.events) == (32, 2 * 46592, "")
+    assert (facts.capacity.step_tokens, facts.capacity.stream_tokens) == (4096, 4)
+
+
+def test_a_server_that_tells_neither_steps_nor_chunks_sends_token_by_token() -> None:
+    capacity = told(info(scheduler_config={"max_num_seqs": 16}), CACHE).capacity
+    assert (capacity.step_tokens, capacity.stream_tokens) == (0, 1)
 
 
 @pytest.mark.parametrize(("slots", "taken"), [(4, 4), (64, 16)])

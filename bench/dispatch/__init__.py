@@ -1,0 +1,1 @@
+"""`make bench-dispatch`: what the default policy is worth, on real traces in virtual time."""

@@ -1,0 +1,61 @@
+"""What a decision costs: rounds of `decide` on a fleet of idle workers, timed."""
+
+import random
+import statistics
+import time
+
+from bench.dispatch.cases import TARGETS
+from protocol.messages import LoadReport
+from protocol.states import Priority
+from scheduler.policy.decide import decide
+from scheduler.policy.registry import POLICIES
+from scheduler.policy.view import FleetView, WorkerView
+from scheduler.policy.window import Window
+from tokenfleet.simulate.generated import SHAPES, generate
+from tokenfleet.simulate.job import Request
+from tokenfleet.simulate.lanes import Lane
+
+ROUNDS = 60
+REPORT = LoadReport(running=60, capacity=1024, step_tokens=8192, kv_used_tokens=80_000, kv_total_tokens=430_000)
+SLOTS, HELD = 1024, 60
+
+
+def decision_us(workers: int, queued: int) -> float:
+    """Microseconds for each job that is given to a worker, with so many queued: median over rounds."""
+    lane, names = _lane(queued), [f"w{n}" for n in range(workers)]
+    policy, chance = POLICIES["predictive"], random.Random(0)
+    views = tuple(WorkerView(name, name, active=True, slots=SLOTS, held=HELD, report=REPORT) for name in names)
+    times = []
+    for turn in range(ROUNDS):
+        began = time.perf_counter()
+        view = FleetView((lane.heads(),), views, turn)
+        decision = decide(view, 0.0, chance, policy, TARGETS, Window())
+        taken = [lane.take(item.ref) for item in decision.assignments]
+        times.append((time.perf_counter() - began) / len(decision.assignments))
+        # As many wait as before.
+        jobs = {job.ref: job for head in view.lanes for job in head}
+        for item, entry in zip(decision.assignments, taken, strict=True):
+            if entry:
+                lane.put_back(jobs[item.ref], entry)
+    return statistics.median(times) * 1e6
+
+
+def _lane(queued: int) -> Lane:
+    rows = list(generate(SHAPES["generated"], 0))
+    block_tokens = SHAPES["generated"].block_tokens
+    lane = Lane()
+    for number in range(queued):
+        row = rows[number % len(rows)]
+        lane.add(
+            Request(
+                str(number),
+                0.0,
+                row.prompt_tokens,
+                row.output_tokens,
+                row.blocks,
+                block_tokens,
+                Priority.HIGH,
+                f"t{number % 50}",
+            ).view()
+        )
+    return lane

@@ -1,0 +1,253 @@
+"""The default policy: what it predicts, whom it holds back, and whom it refuses."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.states import Priority
+from scheduler.policy.decision import Decision
+from scheduler.policy.predictive import AGING, KV_OFFLINE, PENDING_FULL_TOKENS, SETTLE, SLOW, URGENT_MS, Predictive
+from scheduler.policy.view import REFERENCE, WorkerView, lone_prefill_ms
+from tests.scheduler.policy.build import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    NOW_MS,
+    REFUSING,
+    choose,
+    fleet,
+    job,
+    lane,
+    refs,
+    spec,
+    weighed,
+    worker,
+)
+
+POLICY = Predictive()
+BASE, TOKEN, KV = REFERENCE.base_ms, REFERENCE.token_ms, REFERENCE.decode_kv_ms
+SHORT = spec(100)
+STRAINING = 4_000
+"""Prompt tokens whose step is too long for streams with 50 ms a token: 7 + 0.0195 · 4,000 = 85 ms."""
+
+
+def strained() -> WorkerView:
+    """A worker in whose queue a prompt waits that makes the next step a long one."""
+    return worker("strained", 2, pending_prefill_tokens=STRAINING, prefilling=1)
+
+
+def decided(*jobs: str, waited: float = 0, of: WorkerView | None = None, now_ms: float = NOW_MS) -> Decision:
+    lanes = (tuple(job(ref, waited=waited, of=SHORT) for ref in jobs),)
+    return choose(lanes, (of or strained(),), "predictive", now_ms=now_ms, targets=REFUSING)
+
+
+# What it predicts.
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 8_000])
+def test_the_first_token_on_an_idle_worker_is_the_lone_prefill(tokens: int) -> None:
+    alone = weighed(worker(step_tokens=8_192)).first_token_ms(job("t:1", of=spec(tokens)))
+    assert alone == pytest.approx(lone_prefill_ms(tokens), rel=0.01)
+
+
+def test_what_waits_and_who_streams_come_before_the_first_token() -> None:
+    busy = worker("busy", 11, 64, pending_prefill_tokens=1_000, prefilling=1, kv_used_tokens=20_000, step_tokens=1_034)
+    base = BASE + TOKEN * 10 + KV * 20_000
+    residual = (base + TOKEN * 1_000) / 2
+    # 1,024 tokens find room in a step beside ten streams: 1,500 take two.
+    expected = residual + TOKEN * 1_500 + REFERENCE.attention_ms * 500 * 250 + 2 * base
+    predicted = weighed(busy)
+    assert predicted.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(expected)
+    slow = weighed(replace(busy, speed=2.0))
+    assert slow.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(2 * expected, rel=0.02)
+    assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx(expected * base)
+
+
+def test_pending_prompts_are_computed_while_time_passes() -> None:
+    then = worker(held=1, pending_prefill_tokens=4_000, prefilling=1)
+    left = [weighed(then, NOW_MS + later).pending_tokens for later in (0, 20, 40, 1_000)]
+    assert left[0] == 4_000
+    assert left == sorted(left, reverse=True)
+    assert left[1] - left[2] == pytest.approx(20 / (TOKEN + BASE / 8_192), abs=2)
+    assert left[-1] == 0
+
+
+def test_the_emptier_and_the_faster_worker_takes_the_job() -> None:
+    equal = worker("a"), worker("b", pending_prefill_tokens=1_000, prefilling=1, held=1)
+    assert choose((lane(HIGH, 1),), equal, "predictive").assignments[0].worker == "a"
+    unequal = worker("slow", speed=2.0), worker("fast")
+    assert {choose((lane(HIGH, 1),), unequal, "predictive", seed=n).assignments[0].worker for n in range(9)} == {"fast"}
+
+
+# The order.
+
+
+def test_urgent_ones_come_first_then_the_short_then_those_that_are_late() -> None:
+    jobs = (
+        job("late", waited=3_000, of=spec(10)),
+        job("long", of=spec(5_000)),
+        job("urgent-long", waited=400, of=spec(2_000)),
+        job("short", of=spec(100)),
+        job("urgent-short", waited=450, of=spec(200)),
+    )
+    arranged = POLICY.arrange(jobs, fleet(worker()))
+    assert [found.ref for found in arranged] == ["urgent-short", "urgent-long", "short", "long", "late"]
+
+
+def test_age_makes_a_long_prompt_as_good_as_a_short_one() -> None:
+    gap_ms = TOKEN * 3_000
+    young, old = job("young", of=spec(100)), job("old", waited=gap_ms / AGING + 1, of=spec(3_100))
+    assert [found.ref for found in POLICY.arrange((young, old), fleet(worker()))] == ["old", "young"]
+
+
+@pytest.mark.parametrize("priority", [MEDIUM, LOW])
+def test_offline_lanes_keep_their_fair_order(priority: Priority) -> None:
+    jobs = job("t:1", priority, of=spec(9_000)), job("t:2", priority, waited=5_000, of=spec(10))
+    assert POLICY.arrange(jobs, fleet(worker())) == jobs
+
+
+# Holding back.
+
+
+def test_a_job_is_held_back_from_a_strained_worker_until_it_is_urgent() -> None:
+    held_back = decided("t:1")
+    assert not refs(held_back)
+    urgent_at = NOW_MS + 500 - URGENT_MS - TOKEN * 100
+    assert held_back.later_ms == min(urgent_at, NOW_MS + SETTLE * 500)
+    assert held_back.wake_at_ms == held_back.later_ms
+    # Reports go on: the worker is as strained then as it was.
+    later = replace(strained(), reported_ms=urgent_at)
+    assert not refs(decided("t:1", of=later, now_ms=urgent_at - 1))
+    assert refs(decided("t:1", of=later, now_ms=urgent_at + 1)) == ["t:1"]
+
+
+def test_an_idle_prefill_queue_lets_anybody_in() -> None:
+    long = job("t:long", of=spec(60_000))
+    assert refs(choose(((long,),), (worker(held=5),), "predictive")) == ["t:long"]
+    waits = worker(held=5, pending_prefill_tokens=1, prefilling=1)
+    assert not refs(choose(((long,),), (waits,), "predictive"))
+
+
+def test_a_job_waits_for_the_best_worker_at_first_and_settles_later() -> None:
+    # The best by far is held back from; the other is calm but much slower.
+    views = strained(), worker("slow", 30, 64, speed=20.0)
+    early = choose((lane(HIGH, 1, of=SHORT),), views, "predictive")
+    assert not refs(early)
+    later = choose((lane(HIGH, 1, waited=SETTLE * 500 + 1, of=SHORT),), views, "predictive")
+    assert [assignment.worker for assignment in later.assignments] == ["slow"]
+
+
+def test_a_row_of_jobs_that_are_held_back_ends_the_round() -> None:
+    decision = decided(*(f"t:{n}" for n in range(200)))
+    assert not decision.assignments
+    assert not decision.refusals
+
+
+@pytest.mark.parametrize(
+    ("pending", "kv", "held", "full"),
+    [
+        (PENDING_FULL_TOKENS - 1, 0, 1, False),
+        (PENDING_FULL_TOKENS, 0, 1, True),
+        (0, 899, 1, False),
+        (0, 900, 1, True),
+        (0, 900, 0, False),
+    ],
+)
+def test_full(pending: int, kv: int, held: int, full: bool) -> None:
+    view = worker(held=held, pending_prefill_tokens=pending, kv_used_tokens=kv, kv_total_tokens=1_000)
+    assert POLICY.full(weighed(view)) is full
+
+
+# Offline beside online.
+
+
+@pytest.mark.parametrize("priority", [MEDIUM, LOW])
+def test_offline_jobs_leave_online_streams_their_step(priority: Priority) -> None:
+    jobs = (lane(priority, 1, waited=1_000, of=spec(1_000)),)
+    calm, crowded = worker(held=2, pending_prefill_tokens=200, prefilling=1), strained()
+    assert len(refs(choose(jobs, (calm,), "predictive"))) == 1
+    assert not refs(choose(jobs, (crowded,), "predictive"))
+    assert not refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (calm,), "predictive"))
+    assert len(refs(choose(jobs, (crowded,), "predictive", online_lately=False))) == 1
+    assert len(refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (worker(),), "predictive"))) == 1
+
+
+def test_offline_jobs_leave_room_in_the_kv_cache() -> None:
+    jobs, room = (lane(LOW, 1, waited=1_000, of=spec(100, 100)),), int(KV_OFFLINE * 10_000)
+    just, over = (worker(held=1, kv_total_tokens=10_000, kv_used_tokens=room - used) for used in (201, 200))
+    assert len(refs(choose(jobs, (just,), "predictive"))) == 1
+    assert not refs(choose(jobs, (over,), "predictive"))
+    assert len(refs(choose(jobs, (over,), "predictive", online_lately=False))) == 1
+
+
+def test_a_round_fills_the_step_with_offline_work_and_no_more() -> None:
+    decision = choose((lane(LOW, 100, waited=1_000, of=spec(500)),), (worker(held=1, slots=64),), "predictive")
+    given = weighed(worker(held=1, slots=64))
+    for _ in decision.assignments:
+        given.take(job("t:1", of=spec(500)))
+    assert len(decision.assignments) > 1
+    assert given.step_ms(0) <= given.calm_ms(50) < given.step_ms(500)
+
+
+# Admission.
+
+
+def refused(of: WorkerView, waited: float = 0, **fields: bool) -> Decision:
+    asked = SHORT.model_copy(update=fields)
+    return choose(((job("t:1", waited=waited, of=asked),),), (of, of), "predictive", targets=REFUSING)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(SLOW, []), (SLOW + 0.01, ["t:1"])])
+def test_refusal_while_all_streams_are_slow(share: float, expected: list[str]) -> None:
+    assert [found.ref for found in refused(worker(held=1, slow_share=share)).refusals] == expected
+
+
+def test_one_worker_whose_streams_keep_their_pace_is_enough() -> None:
+    views = worker("slow", 1, slow_share=1.0), worker("well", 1)
+    decision = choose((lane(HIGH, 1),), views, "predictive", targets=REFUSING)
+    assert len(decision.assignments) == 1
+    assert not decision.refusals
+
+
+def test_refusal_by_the_predicted_wait() -> None:
+    behind = worker(held=1, pending_prefill_tokens=8_000, prefilling=1)
+    soonest = weighed(behind).first_token_ms(job("t:1", of=SHORT))
+    (found,) = refused(behind, waited=500 - soonest + 1).refusals
+    assert found.wait_ms == pytest.approx(501)
+    assert not refused(behind, waited=500 - soonest - 1).refusals
+
+
+def test_a_long_prompt_may_take_three_times_its_prefill() -> None:
+    asked = spec(30_000)
+    target = 3 * lone_prefill_ms(30_000)
+    assert target > 500
+    in_time = job("t:1", waited=target / 2, of=asked)
+    assert not choose(((in_time,),), (worker(),), "predictive", targets=REFUSING).refusals
+    too_late = job("t:1", waited=target, of=asked)
+    assert choose(((too_late,),), (worker(),), "predictive", targets=REFUSING).refusals
+
+
+@pytest.mark.parametrize("waited", [0, 60_000])
+def test_best_effort_is_never_refused(waited: float) -> None:
+    decision = refused(worker(held=1, slow_share=1.0), waited, best_effort=True)
+    assert not decision.refusals
+    assert refs(decision) == ["t:1"]
+
+
+@pytest.mark.parametrize("priority", [MEDIUM, LOW])
+def test_a_batch_is_never_refused(priority: Priority) -> None:
+    everybody = replace(REFUSING, refuse=frozenset(Priority))
+    lanes = (lane(priority, 1, waited=10_000_000),)
+    assert not choose(lanes, (worker(held=1, slow_share=1.0),), "predictive", targets=everybody).refusals
+
+
+def test_nobody_is_refused_where_the_settings_say_so() -> None:
+    assert not choose((lane(HIGH, 1, waited=60_000),), (worker(held=1, slow_share=1.0),), "predictive").refusals
+
+
+@pytest.mark.parametrize("priority", [HIGH, LOW])
+@pytest.mark.parametrize(("left_ms", "expected"), [(5, 1), (1_000, 0)])
+def test_a_deadline_that_cannot_be_met_is_no_use_to_wait_for(priority: Priority, left_ms: int, expected: int) -> None:
+    everybody = replace(REFUSING, refuse=frozenset(Priority))
+    due = job("t:1", priority, of=SHORT, deadline_ms=int(NOW_MS) + left_ms)
+    assert len(choose(((due,),), (worker(),), "predictive", targets=everybody).refusals) == expected

@@ -1,0 +1,90 @@
+"""Jobs that would come too late: refused with the predicted wait, or kept waiting, as the settings say."""
+
+import pytest
+from redis.asyncio import Redis
+
+from protocol import reads
+from protocol.call import run
+from protocol.messages import Outcome
+from protocol.settings import Settings
+from protocol.states import Priority, State
+from tests.scheduler.stage import QUICK, Stage, a_loop
+from tests.support.builders import SPEC
+
+STRICT = QUICK.model_copy(update=dict.fromkeys(("admission_high", "admission_medium", "admission_low"), "refuse"))
+PATIENT = SPEC.model_copy(update={"best_effort": True})
+LONG = SPEC.model_copy(update={"prompt_tokens": 100_000})
+"""Some eight seconds of prefill on the reference engine."""
+
+
+async def outcome(stage: Stage, own_id: str = "a", **changes: object) -> Outcome:
+    handle = await stage.submit(own_id, **changes)
+    job = await stage.becomes(handle, State.FAILED)
+    assert (job.error, job.worker, job.attempt) == ("unreachable", "", 0)
+    found = await run(stage.redis, reads.outcome(handle))
+    assert found is not None
+    assert found.error is not None
+    return found
+
+
+async def test_while_all_streams_are_slow_online_jobs_are_refused(redis: Redis, stage: Stage) -> None:
+    await stage.join(slow_share=0.5)
+    async with a_loop(redis, STRICT):
+        refused = await outcome(stage)
+        assert refused.error is not None
+        assert refused.error.code == "unreachable"
+        assert "ms after its submission" in refused.error.message
+        offline = await stage.submit("offline", priority=Priority.MEDIUM)
+        await stage.becomes(offline, State.ASSIGNED)
+    assert await run(redis, reads.due_count(stage.shard)) == 0
+
+
+@pytest.mark.parametrize("settings", [QUICK, STRICT])
+async def test_best_effort_waits_as_long_as_it_must(redis: Redis, stage: Stage, settings: Settings) -> None:
+    await stage.join(slow_share=0.5)
+    async with a_loop(redis, settings):
+        job = await stage.submit(spec=PATIENT if settings is STRICT else SPEC)
+        await stage.becomes(job, State.ASSIGNED)
+
+
+async def test_a_job_that_can_not_meet_its_deadline_is_refused_of_any_priority(redis: Redis, stage: Stage) -> None:
+    await stage.join(kv_total_tokens=500_000)
+    async with a_loop(redis, STRICT):
+        for priority in Priority:
+            refused = await outcome(stage, priority, priority=priority, spec=LONG, deadline_ms=5_000)
+            assert refused.error is not None
+            wait_ms = int(refused.error.message.split("come ")[1].split(" ms")[0])
+            assert 5_000 < wait_ms < 60_000
+        in_time = await stage.submit("in-time", priority=Priority.LOW, spec=LONG, deadline_ms=600_000)
+        await stage.becomes(in_time, State.ASSIGNED)
+
+
+async def test_only_the_priorities_that_are_named_are_refused(redis: Redis, stage: Stage) -> None:
+    await stage.join(kv_total_tokens=500_000)
+    async with a_loop(redis, QUICK.model_copy(update={"admission_medium": "refuse"})):
+        await outcome(stage, priority=Priority.MEDIUM, spec=LONG, deadline_ms=5_000)
+        low = await stage.submit("low", priority=Priority.LOW, spec=LONG, deadline_ms=5_000)
+        await stage.becomes(low, State.ASSIGNED)
+
+
+async def test_whoever_asked_is_told_of_a_refusal_and_may_try_again(redis: Redis, stage: Stage) -> None:
+    await stage.join(slow_share=0.5)
+    async with a_loop(redis, STRICT):
+        await outcome(stage, reply_to="me")
+        (notice,) = await run(redis, reads.done_after([stage.shard], "me", ["0"], 1))
+        assert (notice.handle.own_id, notice.state) == ("a", State.FAILED)
+        await stage.join(join=False)
+        again = await stage.submit(nonce="again")
+        await stage.becomes(again, State.ASSIGNED)
+
+
+async def test_a_job_says_why_its_worker_got_it(redis: Redis, stage: Stage) -> None:
+    for worker in ("w1", "w2", "w3", "w4"):
+        await stage.join(worker)
+    async with a_loop(redis):
+        why = (await stage.becomes(await stage.submit(), State.ASSIGNED)).why
+    assert why is not None
+    assert why.policy == "predictive"
+    assert len(why.scores) == 3
+    assert why.scores.keys() <= {"label-w1", "label-w2", "label-w3", "label-w4"}
+    assert min(why.scores.values()) <= why.predicted_ms
