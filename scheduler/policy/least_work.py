@@ -1,6 +1,6 @@
 """Policy `least-work`: the worker with the least work in front of the job, in tokens."""
 
-from scheduler.policy.policy import Policy
+from scheduler.policy.policy import Policy, nearly_overflows
 from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 
@@ -26,3 +26,7 @@ class LeastWork(Policy):
         prefill = worker.pending_tokens + 2 * worker.uncached_tokens(job)
         streams = STEPS * (worker.held + worker.kv_tokens / KV_TOKENS_PER_TOKEN)
         return (prefill + streams) / max(1, worker.report.capacity)
+
+    def full(self, worker: Worker) -> bool:
+        """Whether its KV cache is about to overflow."""
+        return nearly_overflows(worker)

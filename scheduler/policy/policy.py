@@ -8,7 +8,6 @@ from scheduler.policy.view import Chance, JobView
 from scheduler.policy.worker import Worker
 
 KV_FULL = 0.9
-"""From this share of its KV cache on a worker takes nothing: an overflow throws running jobs out."""
 
 
 @dataclass(slots=True)
@@ -62,12 +61,9 @@ class Policy:
         return best[rng.randrange(len(best))]
 
     def full(self, worker: Worker) -> bool:
-        """Whether it takes nothing now, although it has a free slot.
-
-        By default while its KV cache is about to overflow; what an empty worker shows is cache that it gives up.
-        """
-        total = worker.report.kv_total_tokens
-        return 0 < KV_FULL * total <= worker.kv_tokens and worker.held > 0
+        """Whether it takes nothing now, although it has a free slot."""
+        del worker
+        return False
 
     def arrange(self, lane: Sequence[JobView], fleet: Fleet) -> Sequence[JobView]:
         """The order in which the lane's jobs are tried; the lane's own by default."""
@@ -93,3 +89,12 @@ class Policy:
         """When a job that is held back may be seen otherwise, though nothing happens; None for never."""
         del job, fleet
         return None
+
+
+def nearly_overflows(worker: Worker) -> bool:
+    """Whether its KV cache is about to overflow, which throws running jobs out.
+
+    What an empty worker shows is cache that it gives up.
+    """
+    total = worker.report.kv_total_tokens
+    return 0 < KV_FULL * total <= worker.kv_tokens and worker.held > 0

@@ -7,7 +7,7 @@ order and the refusal are measured in `make bench-dispatch`, which README.md bes
 from collections.abc import Sequence
 
 from scheduler.policy.order import LATE_TURN
-from scheduler.policy.policy import Fleet, Policy
+from scheduler.policy.policy import Fleet, Policy, nearly_overflows
 from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 
@@ -36,7 +36,7 @@ class Predictive(Policy):
 
     def full(self, worker: Worker) -> bool:
         """Whether too much waits before it, or its KV cache is about to overflow."""
-        return worker.pending_tokens >= PENDING_FULL_TOKENS or super().full(worker)
+        return worker.pending_tokens >= PENDING_FULL_TOKENS or nearly_overflows(worker)
 
     def arrange(self, lane: Sequence[JobView], fleet: Fleet) -> Sequence[JobView]:
         """Online: what is urgent and can still make it, shortest first; then what has time; then what is late."""

@@ -8,6 +8,8 @@ from protocol.messages import JobSpec, LoadReport
 from protocol.prefix import shared_tokens
 from scheduler.policy.view import REFERENCE, STEP_TOKENS, JobView, WorkerView
 
+TRUSTED_MS = 2_000.0
+"""A worker that has been silent for longer is not taken to work on: it may be dead, and would look ever emptier."""
 CALM = 0.9
 """The share of a target per token that a predicted step may take."""
 
@@ -139,8 +141,9 @@ def _left(view: WorkerView, streams: int, kv_tokens: int, now_ms: float) -> int:
     room = max(1, (view.report.step_tokens or STEP_TOKENS) - streams)
     token_ms = (REFERENCE.token_ms + _base_ms(streams, kv_tokens) / room) * view.speed
     left, at_ms = float(view.report.pending_prefill_tokens), view.reported_ms
+    now_ms = min(now_ms, at_ms + TRUSTED_MS)
     for arrived_ms, tokens in view.unseen.arrivals:
-        if arrived_ms > at_ms:
+        if at_ms < arrived_ms < now_ms:
             left, at_ms = max(0.0, left - (arrived_ms - at_ms) / token_ms), arrived_ms
         left += tokens
     return int(max(0.0, left - (now_ms - at_ms) / token_ms))

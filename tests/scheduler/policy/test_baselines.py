@@ -112,10 +112,10 @@ def test_a_round_counts_what_it_gave(policy: str) -> None:
     assert Counter(assignment.worker for assignment in decision.assignments) == {"a": 2, "b": 2}
 
 
-@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"predictive", "load-score"}))
-def test_a_baseline_binds_at_once_but_never_overflows_a_kv_cache(policy: str) -> None:
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"predictive", "load-score", "least-work"}))
+def test_a_baseline_binds_at_once_whatever_waits_on_the_engine(policy: str) -> None:
     late = job("t:late", waited=60_000, of=spec(50_000))
     busy = worker("busy", 7, slow_share=1.0, pending_prefill_tokens=90_000, kv_total_tokens=400_000)
     assert [a.ref for a in choose(((late,),), (busy,), policy).assignments] == ["t:late"]
-    full = worker("full", 7, kv_total_tokens=400_000, kv_used_tokens=360_000)
-    assert not choose(((late,),), (full,), policy).assignments
+    crowded = worker("crowded", 7, kv_total_tokens=400_000, kv_used_tokens=390_000)
+    assert [a.ref for a in choose(((late,),), (crowded,), policy).assignments] == ["t:late"]
