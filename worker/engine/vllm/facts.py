@@ -9,6 +9,7 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity
 from worker.engine.options import EngineOptions
+from worker.engine.vllm.flags import stream_interval
 
 INFO_PATH = "/server_info?config_format=json"
 """Only with VLLM_SERVER_DEV_MODE=1."""
@@ -29,6 +30,8 @@ class Facts:
     caches_prefixes: bool = False
     vocabulary: int = 0
     """Tokens that it knows; 0 when it does not tell."""
+    stream_interval: int = 0
+    """See `flags.stream_interval`."""
 
 
 def facts_of(
@@ -71,6 +74,7 @@ def facts_of(
         events=_events(_section(config, "kv_events_config"), options.attach, engines),
         caches_prefixes=any(cache.get("enable_prefix_caching") == "True" for cache in caches),
         vocabulary=_vocabulary(model),
+        stream_interval=stream_interval(options),
     )
 
 
