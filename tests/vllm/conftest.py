@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             pytest.fail(f"{REQUIRE_VLLM} is set, but {why}")
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("vllm")
-    server = Server(valkey_binary(), folder, append_only=True)
+    server = Server(valkey_binary(), folder)
     server.start()
     try:
         server.load_library()

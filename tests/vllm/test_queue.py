@@ -16,7 +16,7 @@ from tests.vllm.straight import Straight
 
 pytestmark = pytest.mark.vllm
 
-END_S = 25.0
+END_S = 60.0
 
 
 async def long_job(fleet: Fleet, name: str, tokens: int, priority: str = "low") -> Job:
@@ -30,24 +30,11 @@ async def ended(job: Job) -> JobRecord:
 
 
 async def test_a_high_job_starts_before_low_ones_that_came_earlier(fleet: Fleet, tiny_straight: Straight) -> None:
-    low = [await long_job(fleet, f"low {number}", 600) for number in range(8)]
+    low = [await long_job(fleet, f"low {number}", 300) for number in range(12)]
     await tiny_straight.works()
     high = await ended(await long_job(fleet, "high", 20, "high"))
     records = [await ended(job) for job in low]
-    print(
-        "HIGH",
-        [
-            (
-                r.submitted_ms - high.submitted_ms,
-                r.assigned_ms - high.submitted_ms,
-                r.started_ms - high.submitted_ms,
-                r.first_token_ms - high.submitted_ms,
-                r.finished_ms - high.submitted_ms,
-            )
-            for r in (high, *records)
-        ],
-    )
-    assert sum(record.first_token_ms > high.first_token_ms for record in records) >= 4
+    assert sum(record.first_token_ms > high.first_token_ms for record in records) >= 6
 
 
 async def test_inside_the_engine_too_a_high_job_passes_others(fleet: Fleet, tiny_straight: Straight) -> None:

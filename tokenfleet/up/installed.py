@@ -6,6 +6,13 @@ from pathlib import Path
 from protocol.errors import SetupError
 
 _EXTRA = "Run: pip install 'tokenfleet[up]'"
+_NEEDED = {
+    "llama": ("aiohttp", "psutil", "xllamacpp", "gguf"),
+    "sim": ("psutil",),
+    # vLLM itself may live in another interpreter; its worker says so when it does not.
+    "vllm": ("aiohttp", "msgspec", "psutil", "zmq"),
+}
+"""Engine → the packages that its workers import."""
 
 
 def server_binary() -> Path:
@@ -33,8 +40,7 @@ def check_engine(engine: str) -> None:
     Raises:
         SetupError: a package or the model is missing; the hint says how to get it.
     """
-    needed = {"llama": ("aiohttp", "psutil", "xllamacpp", "gguf"), "sim": ("psutil",)}[engine]
-    for package in needed:
+    for package in _NEEDED[engine]:
         if find_spec(package) is None:
             msg = f"the engine {engine!r} needs the package {package}"
             raise SetupError(msg, _EXTRA)

@@ -12,7 +12,7 @@ _PRIORITY = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 _SALT_CHARS = 32
 
 
-def engine_body(request: EngineRequest, *, by_priority: bool) -> JsonObject:
+def engine_body(request: EngineRequest, *, by_priority: bool, stream_interval: int = 0) -> JsonObject:
     """The body to send.
 
     Ours replace the user's: `priority`, by which nobody is to pass others, and `cache_salt`, which keeps tenants
@@ -22,13 +22,16 @@ def engine_body(request: EngineRequest, *, by_priority: bool) -> JsonObject:
     Args:
         request: the attempt.
         by_priority: whether the engine takes priorities; otherwise it refuses a request that has any but 0.
+        stream_interval: tokens of one chunk where the user names no other number; 0 leaves it to the server.
     """
     ours: JsonObject = {"cache_salt": _salt(request.tenant), "priority": 0}
     if by_priority:
         ours["priority"] = _PRIORITY[request.priority]
-    if request.endpoint != "/v1/embeddings":
-        ours["session_id"] = request.request_id
-    return {**request.body, **ours}
+    if request.endpoint == "/v1/embeddings":
+        return {**request.body, **ours}
+    ours["session_id"] = request.request_id
+    gathered = {"stream_interval": stream_interval} if stream_interval else {}
+    return {**gathered, **request.body, **ours}
 
 
 def prompt_chars(body: JsonObject) -> int:

@@ -9,6 +9,7 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity
 from worker.engine.options import EngineOptions
+from worker.engine.vllm.flags import stream_interval
 
 INFO_PATH = "/server_info?config_format=json"
 """Only with VLLM_SERVER_DEV_MODE=1."""
@@ -29,6 +30,8 @@ class Facts:
     caches_prefixes: bool = False
     vocabulary: int = 0
     """Tokens that it knows; 0 when it does not tell."""
+    stream_interval: int = 0
+    """See `flags.stream_interval`."""
 
 
 def facts_of(
@@ -56,7 +59,7 @@ def facts_of(
         )
     served = next((record for record in records if record["id"] == options.model), records[0] if records else {})
     context_tokens = _count(served.get("max_model_len")) or _count(model.get("max_model_len"))
-    engines = max(1, len(caches))
+    engines, interval = max(1, len(caches)), stream_interval(options)
     capacity = Capacity(
         slots=_slots(options.slots, _count(scheduler.get("max_num_seqs")) * engines),
         context_tokens=context_tokens,
@@ -64,7 +67,8 @@ def facts_of(
         block_tokens=_count(caches[0].get("block_size")) if caches else 0,
         models=names,
         step_tokens=_count(scheduler.get("max_num_batched_tokens")) * engines,
-        stream_tokens=_count(scheduler.get("stream_interval")) or 1,
+        # vLLM takes the larger one of the request's and its own.
+        stream_tokens=max(1, interval, _count(scheduler.get("stream_interval"))),
     )
     return Facts(
         capacity,
@@ -73,6 +77,7 @@ def facts_of(
         events=_events(_section(config, "kv_events_config"), options.attach, engines),
         caches_prefixes=any(cache.get("enable_prefix_caching") == "True" for cache in caches),
         vocabulary=_vocabulary(model),
+        stream_interval=interval,
     )
 
 

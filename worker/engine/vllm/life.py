@@ -66,7 +66,9 @@ class Life:
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Run one request; see `Engine.generate`."""
         check_body(request.endpoint, request.body, self._limits)
-        asked = replace(request, body=engine_body(request, by_priority=self.facts.by_priority))
+        facts = self.facts
+        body = engine_body(request, by_priority=facts.by_priority, stream_interval=facts.stream_interval)
+        asked = replace(request, body=body)
         usage: JsonObject = {}
         try:
             with self.progress.flight():
@@ -75,10 +77,15 @@ class Life:
                         self.progress.moved()
                         usage = chunk.get("usage") or usage
                         yield chunk
+        except EngineDead as error:
+            # At once: until the watch over its health is sure, jobs would come back here for strike after strike.
+            if error.reached:
+                self._die(str(error))
+            raise
         except EngineFault as fault:
             # What looks like a fault may be the engine's end: only that is a strike.
             if await self._dies():
-                raise EngineDead(f"{fault}; {self._reason()}") from fault
+                raise EngineDead(f"{fault}; {self.dead.result()}") from fault
             raise
         self._remember(request, usage)
 
@@ -158,12 +165,9 @@ class Life:
         until_s = loop.time() + DYING_S
         while not self.dead.done() and loop.time() < until_s:
             if await self.asks.health() != 200:
-                return True
+                self._die("its server is not well any more")
             await asyncio.wait([self.dead], timeout=DYING_POLL_S)
         return self.dead.done()
-
-    def _reason(self) -> str:
-        return self.dead.result() if self.dead.done() else "its server is not well any more"
 
     def _remember(self, request: EngineRequest, usage: JsonObject) -> None:
         """Tell the index which prompt this was; without events it is only assumed to be in the cache."""

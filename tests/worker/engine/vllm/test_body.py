@@ -35,8 +35,15 @@ def test_all_else_is_untouched() -> None:
     assert request.body["session_id"] == "theirs"
 
 
-def test_embeddings_know_no_session() -> None:
-    assert "session_id" not in engine_body(embedding("Hi"), by_priority=True)
+def test_embeddings_know_no_session_and_nothing_to_gather() -> None:
+    body = engine_body(embedding("Hi"), by_priority=True, stream_interval=4)
+    assert not {"session_id", "stream_interval"} & body.keys()
+
+
+def test_tokens_are_gathered_unless_the_user_says_how_many() -> None:
+    assert engine_body(chat("Hi"), by_priority=True, stream_interval=4)["stream_interval"] == 4
+    assert engine_body(chat("Hi", stream_interval=1), by_priority=True, stream_interval=4)["stream_interval"] == 1
+    assert "stream_interval" not in engine_body(chat("Hi"), by_priority=True)
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,16 @@ async def test_a_crash_is_a_strike_although_the_health_says_yes_at_first(engine:
         await collecting
     assert caught.value.reached
     assert "secret" not in str(caught.value)
+    assert engine._living().dead.done(), "else the job would come back for its next strike"
+
+
+async def test_a_crash_that_the_health_tells_at_once_is_one_strike(engine: VllmEngine, stand_in: StandIn) -> None:
+    stand_in.play = streams(said("a"), CRASH)
+    stand_in.health = 503
+    with pytest.raises(EngineDead) as caught:
+        await collect(engine, chat("Hi"))
+    assert caught.value.reached
+    assert engine._living().dead.done()
 
 
 @pytest.mark.parametrize("pieces", [(said("a"), CRASH), (b"data: {\n\n",), (said("a"),), ()])

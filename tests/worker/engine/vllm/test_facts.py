@@ -10,6 +10,7 @@ from protocol.wire import JsonObject
 from worker.engine.base import Capacity
 from worker.engine.options import EngineOptions
 from worker.engine.vllm.facts import Facts, facts_of
+from worker.engine.vllm.flags import STREAM_INTERVAL
 
 MODELS: JsonObject = {
     "data": [{"id": "m", "max_model_len": 2048}, {"id": "adapter", "parent": "m", "max_model_len": 2048}]
@@ -41,7 +42,7 @@ def told(
 
 def test_all_is_read() -> None:
     wanted = Capacity(16, 2048, 46592, 128, ("m", "adapter"), step_tokens=2048, stream_tokens=4)
-    assert told(info(), CACHE) == Facts(wanted, True, "", "ipc:///run/kv", True, 0)
+    assert told(info(), CACHE) == Facts(wanted, True, "", "ipc:///run/kv", True, 0, STREAM_INTERVAL)
 
 
 def test_the_vocabulary_is_read_where_it_is_told() -> None:

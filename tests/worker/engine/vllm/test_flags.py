@@ -5,7 +5,7 @@ import pytest
 from protocol.errors import SetupError
 from protocol.wire import loads
 from worker.engine.options import EngineOptions
-from worker.engine.vllm.flags import STREAM_INTERVAL, command, environment, shown
+from worker.engine.vllm.flags import STREAM_INTERVAL, command, environment, shown, stream_interval
 
 
 def flags(*arguments: str, events: str = "ipc:///run/kv", **options: int) -> list[str]:
@@ -22,10 +22,15 @@ def test_our_defaults() -> None:
     assert (value(parts, "--host"), value(parts, "--port")) == ("127.0.0.1", "8000")
     assert (value(parts, "--model"), value(parts, "--served-model-name")) == ("m", "m")
     assert value(parts, "--scheduling-policy") == "priority"
-    assert value(parts, "--stream-interval") == str(STREAM_INTERVAL)
     assert {"--enable-prompt-tokens-details", "--disable-uvicorn-access-log"} < set(parts)
     assert loads(value(parts, "--kv-events-config"))["endpoint"] == "ipc:///run/kv"
-    assert not {"--max-num-seqs", "--max-model-len"} & set(parts)
+    assert not {"--max-num-seqs", "--max-model-len", "--stream-interval"} & set(parts)
+
+
+def test_requests_ask_for_larger_chunks_unless_the_server_is_set_otherwise() -> None:
+    assert stream_interval(EngineOptions(model="m")) == STREAM_INTERVAL
+    assert stream_interval(EngineOptions(model="m", arguments=("--stream_interval=1",))) == 0
+    assert stream_interval(EngineOptions(model="m", attach="http://gpu-1:8000")) == 0
 
 
 def test_slots_and_context_are_given_only_when_they_are_set() -> None:
