@@ -61,9 +61,14 @@ def test_data_parallel_engines_add_up_and_have_no_events() -> None:
     assert (facts.capacity.step_tokens, facts.capacity.stream_tokens) == (4096, 4)
 
 
-def test_a_server_that_tells_neither_steps_nor_chunks_sends_token_by_token() -> None:
+def test_an_older_server_that_tells_neither_steps_nor_chunks() -> None:
     capacity = told(info(scheduler_config={"max_num_seqs": 16}), CACHE).capacity
-    assert (capacity.step_tokens, capacity.stream_tokens) == (0, 1)
+    assert (capacity.step_tokens, capacity.stream_tokens) == (0, STREAM_INTERVAL)
+
+
+def test_an_attached_server_that_gathers_nothing_sends_token_by_token() -> None:
+    settings = {"max_num_seqs": 16, "stream_interval": 1}
+    assert told(info(scheduler_config=settings), CACHE, attach="http://h:1").capacity.stream_tokens == 1
 
 
 @pytest.mark.parametrize(("slots", "taken"), [(4, 4), (64, 16)])
@@ -76,7 +81,7 @@ def test_without_development_mode_the_slots_must_be_given() -> None:
         told({}, CACHE)
     assert "--slots" in caught.value.hint
     facts = told({}, CACHE, slots=8)
-    assert facts.capacity == Capacity(8, 2048, 46592, 128, ("m", "adapter"))
+    assert facts.capacity == Capacity(8, 2048, 46592, 128, ("m", "adapter"), stream_tokens=STREAM_INTERVAL)
     assert not facts.by_priority
     assert "VLLM_SERVER_DEV_MODE" in facts.sleepless
 
@@ -117,5 +122,5 @@ def test_nonsense_is_nothing() -> None:
     facts = facts_of(
         EngineOptions(slots=1), {"data": "x"}, {"vllm_config": {"model_config": []}}, [{"block_size": "x"}]
     )
-    assert facts.capacity == Capacity(1)
+    assert facts.capacity == Capacity(1, stream_tokens=STREAM_INTERVAL)
     assert not facts.caches_prefixes
