@@ -46,8 +46,15 @@ async def engine() -> AsyncIterator[VllmEngine]:
 
 
 def tree(pid: int | None = None) -> list[psutil.Process]:
-    """The guard, the server and its engine."""
-    return psutil.Process(pid).children(recursive=True)
+    """The guard, the server and its engine; other children of this process are the suite's own servers."""
+    guards = [child for child in psutil.Process(pid).children() if guards_vllm(child)]
+    return [process for guard in guards for process in (guard, *guard.children(recursive=True))]
+
+
+def guards_vllm(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any(argument.endswith("guard.py") for argument in process.cmdline())
+    return False
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
