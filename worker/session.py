@@ -158,7 +158,8 @@ class Session:
             state = self._state
             if (lasted_s := station.states.enter(state)) is not None:
                 _log.info("state", now=state, last_for_s=round(lasted_s, 3))
-            slots = station.options.slots or station.keeper.capacity.slots or DEFAULT_SLOTS
+            # The engine has heard what was asked for, and may hold less: what waits inside it can't be overtaken.
+            slots = station.keeper.capacity.slots or station.options.slots or DEFAULT_SLOTS
             report = await self._report()
             self._heartbeat.publish(News(state, slots, report, station.models, station.engine.prefixes()))
             await self._cadence.turn()

@@ -34,7 +34,7 @@ async def test_a_high_job_starts_before_low_ones_that_came_earlier(fleet: Fleet,
     await tiny_straight.works()
     high = await ended(await long_job(fleet, "high", 20, "high"))
     records = [await ended(job) for job in low]
-    assert sum(record.first_token_ms > high.first_token_ms for record in records) >= 6
+    assert sum(record.first_token_ms > high.first_token_ms for record in records) >= 8
 
 
 async def test_inside_the_engine_too_a_high_job_passes_others(fleet: Fleet, tiny_straight: Straight) -> None:
@@ -70,8 +70,7 @@ async def test_jobs_that_do_not_fit_together_are_preempted_and_complete(
 async def test_the_report_has_the_engines_own_figures(fleet: Fleet, tiny: Staff, tiny_straight: Straight) -> None:
     worker = await tiny.reaches(fleet, "active")
     assert set(worker.record.models) == {TINY, LEFT}
-    assert worker.record.slots == 8
-    assert worker.record.report.capacity == 2
+    assert worker.record.slots == worker.record.report.capacity == 2, "of the eight that were asked for"
     assert worker.record.report.block_tokens == 128
     assert 0 < worker.record.report.kv_total_tokens <= 24 * 128
     assert 0 < worker.record.report.memory < 1

@@ -78,9 +78,12 @@ class Life:
                         usage = chunk.get("usage") or usage
                         yield chunk
         except EngineDead as error:
+            if not error.reached:
+                raise
+            if self.dead.done():
+                raise EngineDead(f"{error}; {self.dead.result()}") from error
             # At once: until the watch over its health is sure, jobs would come back here for strike after strike.
-            if error.reached:
-                self._die(str(error))
+            self._die(str(error))
             raise
         except EngineFault as fault:
             # What looks like a fault may be the engine's end: only that is a strike.

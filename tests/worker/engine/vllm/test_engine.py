@@ -229,6 +229,7 @@ async def test_a_hung_engine_is_dead_although_it_is_well(
     with pytest.raises(EngineDead) as caught:
         await asyncio.wait_for(collect(engine, chat("Hi")), 5)
     assert caught.value.reached
+    assert "nothing has moved" in str(caught.value)
     assert "nothing has moved" in await engine.wait_dead()
 
 
