@@ -122,14 +122,17 @@ local function set_aside(job, code, message, now)
   redis.call('HSET', job.key, 'dead', entry)
 end
 
--- Appends the attempt to the job's history, one JSON object a line.
+-- Appends the attempt to the job's history, one JSON object a line. Of those that one worker gave back untouched in a
+-- row, as one does whose engine has just died, the last one stands for all: they must not push out what went wrong.
 local function remember(job, fault, why, now)
   local old = redis.call('HGET', job.key, 'history') or ''
   local kept = {}
   for line in string.gmatch(old, '[^\n]+') do kept[#kept + 1] = line end
-  kept[#kept + 1] = cjson.encode({
-    attempt = tonumber(job.attempt), fault = fault, why = why, at_ms = now,
-    worker = redis.call('HGET', worker_key(job.P, job.worker), 'label') or '',
+  local worker = redis.call('HGET', worker_key(job.P, job.worker), 'label') or ''
+  local last = kept[1] and cjson.decode(kept[#kept]) or {}
+  local again = fault == 'none' and last.fault == fault and last.why == why and last.worker == worker
+  kept[#kept + (again and 0 or 1)] = cjson.encode({
+    attempt = tonumber(job.attempt), fault = fault, why = why, at_ms = now, worker = worker,
   })
   local text = table.concat(kept, '\n', math.max(1, #kept - HISTORY_KEPT + 1))
   redis.call('HSET', job.key, 'history', text)

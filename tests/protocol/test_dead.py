@@ -58,6 +58,17 @@ def test_the_history_keeps_the_last_16(driver: Driver) -> None:
     assert [entry.why for entry in driver.job(handle).history] == [str(n) for n in range(4, 20)]
 
 
+def test_attempts_that_one_worker_gives_back_in_a_row_do_not_push_out_a_strike(driver: Driver) -> None:
+    handle, attempt = driver.running()
+    driver.run(functions.requeue(handle, attempt, "w1", "strike", why="its engine died"))
+    for _ in range(20):
+        attempt = driver.restarted(handle)
+        driver.run(functions.requeue(handle, attempt, "w1", why="its worker takes nothing any more"))
+    strike, rest = driver.job(handle).history
+    assert (strike.fault, strike.attempt) == ("strike", 1)
+    assert (rest.fault, rest.attempt) == ("none", attempt)
+
+
 def test_the_dead_are_listed_newest_first_with_their_bodies(driver: Driver) -> None:
     first, second = struck_out(driver, "a"), struck_out(driver, "b")
     entries = driver.run(reads.dead_entries(SHARD, 10))

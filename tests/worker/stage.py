@@ -221,12 +221,12 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    url: str, engine: PuppetEngine | None = None, settings: Settings = FAST, *, standby: bool = False
+    url: str, engine: PuppetEngine | None = None, settings: Settings = FAST, *, standby: bool = False, slots: int = 0
 ) -> AsyncIterator[Stage]:
     """A worker for the length of a block; ended with two signals when the test has not ended it."""
     engine = engine or PuppetEngine()
     stop = StopSignals()
-    options = WorkerOptions(engine, ("m",), pool=SHARD.pool, label="w", standby=standby)
+    options = WorkerOptions(engine, ("m",), pool=SHARD.pool, label="w", standby=standby, slots=slots)
     task = asyncio.create_task(run_worker(settings, options, redis_url=url, stop=stop))
     with Redis.from_url(url) as client:
         try:

@@ -51,6 +51,11 @@ async def test_the_model_is_registered_with_its_pool(valkey_url: str) -> None:
         assert (record.pool, record.context_tokens) == (SHARD.pool, 1000)
 
 
+async def test_an_engine_that_holds_less_than_was_asked_for_gets_no_more(valkey_url: str) -> None:
+    async with staged(valkey_url, PuppetEngine(slots=2), slots=8) as stage:
+        assert (await stage.worker()).slots == 2
+
+
 async def test_many_jobs_at_once_and_the_report_counts_them(valkey_url: str) -> None:
     async with staged(valkey_url, PuppetEngine(slots=8)) as stage:
         begun = [await stage.begin(f"job{n}") for n in range(8)]

@@ -149,6 +149,8 @@ class Life:
         await self._server.close()
 
     async def _last_reading(self) -> metrics.Reading | None:
+        if self.dead.done():
+            return None
         if self._clock.monotonic() - self._read_at_s >= READ_S:
             # Before the answer: a server that takes its time is asked no more often.
             self._read_at_s = self._clock.monotonic()
@@ -156,7 +158,14 @@ class Life:
         return self._reading
 
     async def _read(self) -> metrics.Reading | None:
-        status, text = await self.asks.call("GET", metrics.PATH)
+        asking = asyncio.ensure_future(self.asks.call("GET", metrics.PATH))
+        ends: list[asyncio.Future[Any]] = [asking, self.dead]
+        try:
+            # What has died may never answer, and the worker's report must say at once that it has.
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            status, text = asking.result() if asking.done() else (0, b"")
+        finally:
+            asking.cancel()
         reading = metrics.read(text) if status == 200 else None
         if reading is not None:
             self.progress.read(reading)

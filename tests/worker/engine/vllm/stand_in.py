@@ -71,9 +71,14 @@ class StandIn:
     key: str = ""
     tokens: int = 0
     """The generation counter of its metrics."""
+    metrics_come: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared: who asks for them waits."""
     bodies: list[JsonObject] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     arrivals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    def __post_init__(self) -> None:
+        self.metrics_come.set()
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._guarded])
@@ -106,6 +111,7 @@ class StandIn:
         return web.json_response({"vllm_config": self.config})
 
     async def _metrics(self, _request: web.Request) -> web.Response:
+        await self.metrics_come.wait()
         labels = 'engine="0",model_name="m"'
         return web.Response(
             text=f"vllm:num_requests_running{{{labels}}} 3.0\nvllm:num_requests_waiting{{{labels}}} 1.0\n"

@@ -201,13 +201,17 @@ async def test_a_crash_is_a_strike_although_the_health_says_yes_at_first(engine:
     assert engine._living().dead.done(), "else the job would come back for its next strike"
 
 
-async def test_a_crash_that_the_health_tells_at_once_is_one_strike(engine: VllmEngine, stand_in: StandIn) -> None:
-    stand_in.play = streams(said("a"), CRASH)
-    stand_in.health = 503
+async def test_a_crash_that_shows_at_once_is_one_strike_and_nobody_waits_for_figures(
+    engine: VllmEngine, stand_in: StandIn
+) -> None:
+    stand_in.metrics_come.clear()
+    loading = asyncio.ensure_future(engine.load())
+    stand_in.play, stand_in.health = streams(CRASH), 503
     with pytest.raises(EngineDead) as caught:
         await collect(engine, chat("Hi"))
     assert caught.value.reached
     assert engine._living().dead.done()
+    assert await asyncio.wait_for(loading, 1) == await asyncio.wait_for(engine.load(), 1) == EngineLoad()
 
 
 @pytest.mark.parametrize("pieces", [(said("a"), CRASH), (b"data: {\n\n",), (said("a"),), ()])
