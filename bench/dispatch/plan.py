@@ -1,8 +1,9 @@
 """What is run: the loads that all policies are compared on, and the scenes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 from bench.dispatch import scenes
 from bench.dispatch.bound import pooled_lru
@@ -19,7 +20,8 @@ class Plan:
     Attributes:
         tables: trace → its loads.
         steps: of the bisection for the highest load.
-        died_s: when the worker dies.
+        death: 0.7 of the highest load that is carried without the worker that dies: three carry ×10.5.
+        died_s: when it dies.
     """
 
     azure_16: Case
@@ -56,8 +58,8 @@ class Plan:
             tasks[late(case)] = partial(scenes.with_reports, case, 50.0, 1_000.0)
         tasks |= {of(self.unequal, policy): partial(run, self.unequal, policy) for policy in (DEFAULT, *RIVALS)}
         tasks[of(self.mixed, DEFAULT)] = partial(run, self.mixed)
-        for policy in (DEFAULT, NO_GUARD):
-            tasks[beside(self.mixed, policy)] = partial(scenes.beside_offline, self.mixed, policy)
+        for policy, kind in product((DEFAULT, NO_GUARD), scenes.OFFLINE):
+            tasks[beside(self.mixed, policy, kind)] = partial(scenes.beside_offline, self.mixed, policy, kind)
         return tasks
 
     def figures(self) -> dict[str, Callable[[], float]]:
@@ -69,7 +71,7 @@ class Plan:
         return tasks | {
             FEW: scenes.few_beside_crowd,
             DEATH: partial(scenes.back_after_death, self.death, self.died_s),
-            WAIT: partial(scenes.waits_ms, self.azure_4),
+            WAIT: partial(scenes.waits_ms, replace(self.azure_4, scale=12.0)),
             BOUND: partial(bound, self.mooncake_16),
         }
 
@@ -92,9 +94,9 @@ def late(case: Case) -> str:
     return f"{case.name}, reports a second late"
 
 
-def beside(case: Case, policy: str) -> str:
-    """A policy with offline work beside."""
-    return f"{case.name}, {policy} with offline work"
+def beside(case: Case, policy: str, kind: str = "batch") -> str:
+    """A policy with offline work of a kind beside."""
+    return f"{case.name}, {policy} with offline work ({kind})"
 
 
 def highest(policy: str) -> str:

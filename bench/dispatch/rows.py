@@ -50,14 +50,14 @@ def _misses_over(results: Results, case: Case, policy: str, target: float) -> Ta
     least = 1 / results.summaries[of(case, policy)].requests
     ours, theirs = 1 - results.goodput(case), 1 - results.goodput(case, policy)
     kind = ", two at half speed" if case.slow else ""
-    return Target(f"{case.name}{kind}: misses over {policy}'s", ours / max(theirs, least), target, "lower")
+    return Target(f"{case.name}{kind}: misses over those of {policy}", ours / max(theirs, least), target, "lower")
 
 
 def _loads(results: Results) -> list[Target]:
     ours = results.figures[highest(DEFAULT)]
     return [
         Target(
-            f"{results.plan.load.trace} on 4: highest load over {policy}'s",
+            f"{results.plan.load.trace} on 4: highest load over that of {policy}",
             ours / results.figures[highest(policy)],
             target,
             "higher",
@@ -90,8 +90,8 @@ def _offline(results: Results) -> list[Target]:
     case = results.plan.mixed
     alone = results.summaries[of(case, DEFAULT)]
     guarded, naive = (results.summaries[beside(case, policy)] for policy in (DEFAULT, NO_GUARD))
-    tokens, growth = guarded.offline_tokens / naive.offline_tokens, guarded.first_ms.p99 / alone.first_ms.p99
+    share, growth = guarded.offline_rate / naive.offline_rate, guarded.first_ms.p99 / alone.first_ms.p99
     return [
-        Target(f"offline beside {case.name}: offline tokens over naive mixing's", tokens, 0.87, "higher"),
+        Target(f"offline beside {case.name}: offline tokens over naive mixing's", share, 0.87, "higher"),
         Target(f"offline beside {case.name}: online p99 first token over alone", growth, 1.6, "lower"),
     ]

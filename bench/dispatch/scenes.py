@@ -1,13 +1,13 @@
 """What comparisons of policies on plain traces do not show: limits, old reports, offline work, crowds, deaths."""
 
 import math
-import random
 from collections import defaultdict
 from dataclasses import replace
 
 from bench.dispatch.cases import DEFAULT, TARGETS, Case, outcome_of, run, scenario, trace_of
+from protocol.states import Priority
+from tokenfleet.simulate.generated import SHAPES, Shape, generate
 from tokenfleet.simulate.job import Outcome, Request
-from tokenfleet.simulate.plan import offline
 from tokenfleet.simulate.summary import Summary, goodput
 from tokenfleet.simulate.world import World
 
@@ -16,6 +16,15 @@ ENOUGH = 0.95
 CROWD, FEW = 50_000, 10
 ENDLESS = 30_000
 """Offline requests: more than the fleet can do in the time."""
+OFFLINE = {
+    "batch": Shape(rows=ENDLESS, a_second=1.0, prompt=(300.0, 0.6), output=(300.0, 0.6), sharing=0.0),
+    "like azure": replace(SHAPES["azure"], rows=ENDLESS),
+}
+"""Kinds of it: questions and answers of a few hundred tokens, as evaluations have; and mostly long prompts."""
+PATIENT = replace(TARGETS, refuse=frozenset())
+"""Nobody is refused."""
+LATE_MS = 60_000.0
+"""So long after the last one online requests may need to end."""
 AFTER_MS = 60_000.0
 """So long a death is watched."""
 
@@ -38,11 +47,15 @@ def with_reports(case: Case, every_ms: float, late_ms: float) -> Summary:
     return outcome_of(replace(scenario(case, DEFAULT), report_ms=every_ms, late_ms=late_ms))
 
 
-def beside_offline(case: Case, policy: str) -> Summary:
-    """The case with offline work that never runs out; only the time in which online requests come counts."""
-    further = offline(trace_of(case.trace), ENDLESS, random.Random(0))
+def beside_offline(case: Case, policy: str, kind: str = "batch") -> Summary:
+    """The case with offline work that never runs out, until the online requests have ended; nobody is refused."""
+    further = [
+        Request(str(n), 0.0, row.prompt_tokens, row.output_tokens, priority=Priority.LOW, tenant="offline")
+        for n, row in enumerate(generate(OFFLINE[kind], 0))
+    ]
     mixed = scenario(case, policy, further)
-    return outcome_of(replace(mixed, until_ms=max(one.at_ms for one in case.requests())))
+    until_ms = max(one.at_ms for one in case.requests()) + LATE_MS
+    return outcome_of(replace(mixed, targets=PATIENT, until_ms=until_ms, online_only=True))
 
 
 def few_beside_crowd() -> int:
@@ -54,8 +67,8 @@ def few_beside_crowd() -> int:
     ]
     few = [Request(str(n), 5_000.0 + 500.0 * n, 1_000, 200, tenant="few") for n in range(FEW)]
     what = scenario(Case("azure", 1, 4, rows=1), DEFAULT, [*few, *crowd])
-    # Nobody is refused here: the crowd stays, whatever it waits.
-    world = World(replace(what, targets=replace(TARGETS, refuse=frozenset()), until_ms=60_000.0))
+    # The crowd stays, whatever it waits.
+    world = World(replace(what, targets=PATIENT, until_ms=60_000.0))
     world.run()
     return sum(world.outcomes[one.ref].good(TARGETS) for one in few)
 

@@ -53,6 +53,11 @@ class Summary:
     seconds: float
     utilisation: dict[str, float]
 
+    @property
+    def offline_rate(self) -> float:
+        """Offline tokens a second."""
+        return self.offline_tokens / self.seconds if self.seconds else 0.0
+
     def as_json(self) -> JsonObject:
         """For machines."""
         return asdict(self)

@@ -37,6 +37,7 @@ class Scenario:
         late_ms: how old a report is when the dispatcher has it.
         lease_ms: how long after its death a worker's jobs come back.
         until_ms: when to stop, though some requests have not ended.
+        online_only: stop once the online requests have ended.
     """
 
     requests: Sequence[Request]
@@ -48,6 +49,7 @@ class Scenario:
     late_ms: float = 0.0
     lease_ms: float = 10_000.0
     until_ms: float = math.inf
+    online_only: bool = False
     seed: int = 0
 
 
@@ -87,7 +89,7 @@ class World:
         self._chance = random.Random(scenario.seed)  # noqa: S311 - breaks ties, guards nothing
         self._attempts = 0
         self._online_ms = -math.inf
-        self._open = len(self.outcomes)
+        self._open = sum(map(self._awaited, scenario.requests))
         self._wake_ms: float | None = None
         self._backlog = self._gathering = False
 
@@ -103,13 +105,17 @@ class World:
             self._at(request.at_ms, partial(self._arrive, request))
             if request.cancel_ms is not None:
                 self._at(request.cancel_ms, partial(self._cancel, request))
-        count, until_ms = len(self.outcomes), self._scenario.until_ms
+        count, until_ms = self._open, self._scenario.until_ms
         while self._events and self._open and self.now_ms < until_ms:
             self.now_ms, turn, event = heapq.heappop(self._events)
             event()
             if told and turn % EVENTS_TOLD == 0:
                 told(1 - self._open / count)
         return list(self.outcomes.values())
+
+    def _awaited(self, request: Request) -> bool:
+        """Whether the run goes on until it has ended."""
+        return request.priority.online or not self._scenario.online_only
 
     def _at(self, moment_ms: float, event: Callable[[], None]) -> None:
         self._count += 1
@@ -133,7 +139,7 @@ class World:
             known.worker.abort(request.ref)
             known.view = None
             self.ledger.ended(outcome.worker, outcome.attempt)
-        self._open -= 1
+        self._open -= self._awaited(request)
         self._round()
 
     def _join(self, spec: WorkerSpec, place: int) -> None:
@@ -205,7 +211,7 @@ class World:
             known.view = None
         for outcome in ended:
             self.ledger.ended(outcome.worker, outcome.attempt)
-        self._open -= len(ended)
+            self._open -= self._awaited(outcome.request)
         self._step(known)
         if ended:
             self._round()
@@ -238,7 +244,7 @@ class World:
             outcome = self.outcomes[refusal.ref]
             outcome.refused = True
             self._lanes.of[refusal.priority].remove(refusal.ref)
-            self._open -= 1
+            self._open -= self._awaited(outcome.request)
         self._backlog = any(len(lane) for lane in self._lanes.of.values())
         if decision.wake_at_ms is not None and (self._wake_ms is None or decision.wake_at_ms < self._wake_ms):
             self._wake_ms = max(decision.wake_at_ms, self.now_ms + 1)
