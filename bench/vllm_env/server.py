@@ -60,7 +60,7 @@ class Served:
         """Start it and wait until it answers."""
         self._log = tempfile.TemporaryFile()
         env = server_environment(self._core)
-        # A session of its own, so that its engine's process can be ended with it.
+        # Apart from our own group, so that its engine's process can be ended with it.
         self._process = subprocess.Popen(
             self._command, env=env, stdout=self._log, stderr=self._log, start_new_session=True
         )
