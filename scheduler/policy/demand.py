@@ -37,6 +37,7 @@ class Demand:
         decode: reference engines that streams keep busy.
         pending_tokens: prompt tokens before a new online job: on the workers, and of the online jobs that wait.
         held: jobs on the workers, and online jobs that wait for a place there.
+        step_ms: how long a step took while so many were held; 0 when that is not known.
         medium_ms, low_ms: what a reference engine would take for the offline jobs that wait.
     """
 
@@ -47,6 +48,7 @@ class Demand:
     held: float = 0.0
     medium_ms: float = 0.0
     low_ms: float = 0.0
+    step_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,15 @@ def enough(demand: Demand, kind: Kind, count: int, targets: Targets) -> bool:
     if step_ms(demand, kind, count) > CALM * token_ms:
         return False
     offline_ms = demand.medium_ms + demand.low_ms
-    if kind.slots and not offline_ms and demand.held > SLOTS_EASY * kind.slots * count:
+    if kind.slots and not offline_ms and _held(demand, kind, count) > SLOTS_EASY * kind.slots * count:
         return False
     room = count * kind.strength * _idle(demand, kind, count)
     return demand.medium_ms <= targets.medium_ms * room and offline_ms <= targets.low_ms * room
+
+
+def _held(demand: Demand, kind: Kind, count: int) -> float:
+    """Jobs on so many workers: with slower steps each stays for longer (Little's law)."""
+    return demand.held * step_ms(demand, kind, count) / demand.step_ms if demand.step_ms else demand.held
 
 
 def _idle(demand: Demand, kind: Kind, count: int) -> float:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from scheduler.policy.demand import Demand, Kind, decode_demand, enough, kind_of, target_ms
+from scheduler.policy.demand import Demand, Kind, decode_demand, enough, kind_of, step_ms, target_ms
 from scheduler.policy.order import Targets
 from scheduler.policy.view import REFERENCE, FleetView, JobView, lone_prefill_ms
 from scheduler.policy.worker import Worker
@@ -236,6 +236,9 @@ def _scene(sight: Sight, workers: Sequence[Worker], now_ms: float, state: State,
         low_ms=work_ms["low"],
     )
     kind = kind_of(workers)
+    step_now_ms = step_ms(demand, kind, len(workers))
+    if math.isfinite(step_now_ms):
+        demand = replace(demand, step_ms=step_now_ms)
     wait_ms = _wait_ms(sight, workers, now_ms, typical, waiting_tokens)
     return _Scene(len(workers), demand, kind, wait_ms, target_ms(demand, kind, targets))
 

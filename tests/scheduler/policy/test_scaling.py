@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.messages import LoadReport
@@ -216,6 +216,8 @@ def test_the_wish_falls_after_a_minute_to_the_most_that_was_wished_meanwhile() -
     promotes_ms=st.floats(50, 20_000),
     prompt=st.integers(50, 9_000),
 )
+# Slots, not time, are what one worker lacks here: with slower steps each job stays for longer.
+@example(active=4, standbys=0, prefill=0.0, decode=0.75, promotes_ms=50.0, prompt=50)
 @settings(max_examples=25, deadline=None)
 def test_it_never_flaps_and_never_rests_the_last(active: int, standbys: int, prefill: float, **how: Any) -> None:
     """A steady load: promotions until what piled up at first is gone, then rests, and then nothing any more."""
@@ -229,7 +231,7 @@ def test_it_never_flaps_and_never_rests_the_last(active: int, standbys: int, pre
     assert whats == sorted(whats)
     moments = [at_ms for at_ms, _ in shard.changes]
     assert all(later - sooner >= how["promotes_ms"] for sooner, later in pairwise(moments[: whats.count("promote")]))
-    assert len(set(wishes[300:])) <= 1
+    assert len(set(wishes[200:])) <= 1
 
 
 @given(
