@@ -87,7 +87,7 @@ class Applier:
         job, worker = plan.job, plan.move.worker
         if isinstance(answer, int) and plan.assignment:
             given, books = plan.assignment, self._books
-            books.ledger.assigned(worker, answer, Sent(now_ms, given.prompt_tokens, job.tokens))
+            books.ledger.assigned(worker, answer, Sent(now_ms, given.prompt_tokens, given.work_ms, job.tokens))
             books.speeds.assigned(worker, answer, given.predicted_ms, given.pending_ms)
             books.prefix_map.assigned(worker, job.spec.prefix, now_ms)
             books.predictions.assigned(answer, given.predicted_ms)

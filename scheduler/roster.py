@@ -106,6 +106,7 @@ class Roster:
             report=self._reports.get(worker, NO_REPORT),
             reported_ms=now.report_ms,
             unseen=self._books.ledger.unseen(worker),
+            flow=self._books.ledger.flow(worker),
             speed=self._books.speeds.of(worker),
             models=now.models,
             prefixes=self._books.prefix_map.told_by(worker),

@@ -1,6 +1,5 @@
 """One term of leadership over a shard: what a leader remembers, and the round that it repeats."""
 
-import math
 import random
 from dataclasses import dataclass
 
@@ -11,15 +10,13 @@ from protocol.handle import Shard
 from scheduler.apply import Applier
 from scheduler.books import Books
 from scheduler.policy.decide import decide
-from scheduler.policy.view import FleetView
+from scheduler.policy.traffic import Traffic
+from scheduler.policy.view import FleetView, Lately
 from scheduler.read import Reader, Snapshot
 from scheduler.record import ShardRecorder
 from scheduler.roster import Roster
 from scheduler.rules import Rules
 from scheduler.scale import Scaler
-
-ONLINE_LATELY_MS = 60_000
-"""So long after the last online job offline work goes on leaving room for the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class Term:
     ) -> None:
         self._rules, self._log, self._recorder = rules, log, recorder
         self._books = Books()
-        self._online_ms = -math.inf
+        self._traffic = Traffic()
         self._reader = Reader(redis, shard, self._books.prefix_map)
         self._roster = Roster(self._books, log, rules.silence_ms)
         self._applier = Applier(redis, shard, token, rules.policy_name, self._books, log)
@@ -74,14 +71,15 @@ class Term:
         """
         rules = self._rules
         snapshot = await self._reader.read()
-        workers, online_lately = self._roster.update(snapshot), self._seen_online(snapshot)
-        books = self._books
-        view = FleetView(snapshot.lanes, workers, books.ledger.started, online_lately, books.prefix_map.holders)
+        workers, lately, books = self._roster.update(snapshot), self._lately(snapshot), self._books
+        view = FleetView(snapshot.lanes, workers, books.ledger.started, lately, books.prefix_map.holders)
         decision = decide(view, snapshot.now_ms, self._chance, rules.policy, rules.targets, rules.window)
         if self._recorder:
             self._recorder.after(view, snapshot.now_ms, decision)
         applied = await self._applier.apply(decision, snapshot)
         self._reader.forget(applied.left)
+        if not all(given.priority.online for given in decision.assignments):
+            self._traffic.offline_ms = snapshot.now_ms
         if applied.error:
             raise applied.error
         if applied.leads:
@@ -96,8 +94,8 @@ class Term:
             reclaiming=self._roster.reclaiming(snapshot),
         )
 
-    def _seen_online(self, snapshot: Snapshot) -> bool:
-        """Whether online jobs came lately."""
+    def _lately(self, snapshot: Snapshot) -> Lately:
+        """Which kinds of jobs there were, now too."""
         if any(lane[0].priority.online for lane in snapshot.lanes if lane):
-            self._online_ms = snapshot.now_ms
-        return snapshot.now_ms - self._online_ms < ONLINE_LATELY_MS
+            self._traffic.online_ms = snapshot.now_ms
+        return self._traffic.lately(snapshot.now_ms)

@@ -28,7 +28,7 @@ def decide(view: FleetView, now_ms: float, rng: Chance, policy: Policy, targets:
     workers = [worker for worker in able if worker.id in accepting and not policy.full(worker)]
     if not workers:
         return NOTHING
-    return _Round(view, rng, policy, workers, Fleet(now_ms, able, targets, view.online_lately, view.turn)).run(window)
+    return _Round(view, rng, policy, workers, Fleet(now_ms, able, targets, view.lately, view.turn)).run(window)
 
 
 class _Round:
@@ -128,11 +128,11 @@ class _Round:
         return self._largest_kv[model]
 
     def _give(self, job: JobView, worker: Worker, rivals: Sequence[Worker]) -> None:
-        uncached, predicted_ms = worker.uncached_tokens(job), worker.first_token_ms(job)
+        uncached, work_ms, predicted_ms = worker.uncached_tokens(job), worker.work_ms(job), worker.first_token_ms(job)
         pending_ms = REFERENCE.token_ms * worker.pending_tokens * worker.speed
         weighed = nsmallest(WHY_KEPT, ((rival.first_token_ms(job), rival.id) for rival in rivals))
         why = tuple((name, ms) for ms, name in weighed)
-        given = Assignment(job.ref, job.priority, worker.id, uncached, predicted_ms, pending_ms, why)
+        given = Assignment(job.ref, job.priority, worker.id, uncached, predicted_ms, pending_ms, work_ms, why)
         self._assignments.append(given)
         worker.take(job)
         worker.alone = must_run_alone(job)

@@ -28,6 +28,7 @@ class Assignment:
         prompt_tokens: what it must compute of the prompt: the rest is in its cache.
         predicted_ms: when the first token should be there, from now.
         pending_ms: how much of that is prompts of others.
+        work_ms: how much longer its prompt makes the reference engine's steps.
         why_scores: (worker, predicted ms) of the three candidates where it would come soonest.
     """
 
@@ -37,6 +38,7 @@ class Assignment:
     prompt_tokens: int
     predicted_ms: float = 0.0
     pending_ms: float = 0.0
+    work_ms: float = 0.0
     why_scores: tuple[tuple[str, float], ...] = ()
 
 

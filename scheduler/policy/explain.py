@@ -120,7 +120,7 @@ def explain(
     """Say what a round would decide about the job, and why."""
     view, job = question.view, question.job
     workers = [Worker.of(worker, now_ms) for worker in view.workers if worker.active and not worker.solo]
-    fleet = Fleet(now_ms, workers, targets, view.online_lately, view.turn)
+    fleet = Fleet(now_ms, workers, targets, view.lately, view.turn)
     weighed = {worker.id: worker for worker in workers}
     candidates = [_candidate(worker, weighed.get(worker.id), job, policy, fleet) for worker in view.workers]
     decision = decide(view, now_ms, rng, policy, targets, window)
@@ -176,7 +176,7 @@ def _candidate(view: WorkerView, worker: Worker | None, job: JobView, policy: Po
         plain,
         score=policy.score(job, worker) if scores else None,
         first_token_ms=worker.first_token_ms(job),
-        step_ms=worker.step_ms(worker.uncached_tokens(job)),
+        step_ms=worker.step_ms(job),
         calm_ms=worker.calm_ms(fleet.targets.token_ms),
         obstacle=_obstacle(view, worker, job, policy, fleet),
     )

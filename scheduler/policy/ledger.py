@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from protocol.messages import LoadReport
-from scheduler.policy.view import NOTHING_UNSEEN, Unseen
+from scheduler.policy.view import NO_FLOW, NOTHING_UNSEEN, Arrival, Flow, Unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,20 +14,28 @@ class Sent:
     Attributes:
         at_ms: when.
         prompt_tokens: what the engine must compute of its prompt.
+        work_ms: how much longer that makes the reference engine's steps.
         kv_tokens: prompt and output: what it will hold.
     """
 
     at_ms: float
     prompt_tokens: int
+    work_ms: float
     kv_tokens: int
+
+    @property
+    def arrival(self) -> Arrival:
+        """As a decision sees it."""
+        return Arrival(self.at_ms, self.prompt_tokens, self.work_ms)
 
 
 @dataclass(slots=True)
 class _Account:
-    """One worker's attempts that no report contains yet, and the highest that one contains."""
+    """One worker's attempts that no report contains yet, the highest that one contains, and what came lately."""
 
     attempts: dict[int, Sent] = field(default_factory=dict)
     taken: int = 0
+    flow: Flow = NO_FLOW
 
 
 class Ledger:
@@ -50,6 +58,7 @@ class Ledger:
         """An attempt went to the worker's inbox."""
         self.started += 1
         account = self._accounts.setdefault(worker, _Account())
+        account.flow = account.flow.plus(sent.arrival)
         if attempt > account.taken:
             account.attempts[attempt] = sent
 
@@ -84,5 +93,10 @@ class Ledger:
             jobs=len(sent),
             prompt_tokens=sum(one.prompt_tokens for one in sent),
             kv_tokens=sum(one.kv_tokens for one in sent),
-            arrivals=tuple((one.at_ms, one.prompt_tokens) for one in sent),
+            arrivals=tuple(one.arrival for one in sent),
         )
+
+    def flow(self, worker: str) -> Flow:
+        """What was assigned to the worker lately, whether a report contains it or not."""
+        account = self._accounts.get(worker)
+        return account.flow if account else NO_FLOW

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.policy.order import Targets
-from scheduler.policy.view import Chance, JobView
+from scheduler.policy.view import ONLINE_ONLY, Chance, JobView, Lately
 from scheduler.policy.worker import Worker
 
 KV_FULL = 0.9
@@ -17,14 +17,14 @@ class Fleet:
     Attributes:
         workers: all that take jobs, full ones too.
         targets: what jobs are meant to meet.
-        online_lately: whether offline work must leave room for online jobs.
+        lately: what kinds of jobs there were.
         turn: how many jobs the dispatcher has started so far, in this round too.
     """
 
     now_ms: float
     workers: Sequence[Worker]
     targets: Targets
-    online_lately: bool = True
+    lately: Lately = ONLINE_ONLY
     turn: int = 0
 
     def waited_ms(self, job: JobView) -> float:

@@ -13,14 +13,16 @@ from scheduler.policy.worker import Worker
 
 PENDING_FULL_TOKENS = 8192
 """A worker with so many prompt tokens before it takes nothing: who comes later could not overtake there."""
+OFFLINE = 0.8
+"""The share of a calm step that offline work may fill: online jobs are to find room beside it."""
 KV_OFFLINE = 0.8
 """Offline work fills a KV cache up to this share."""
 URGENT_MS = 150.0
 """A job with less slack than this goes to any worker that is open."""
 SETTLE = 0.4
 """From this share of its target on a job takes the best worker that it may have, not only the best of all."""
-SLOW = 0.05
-"""While on each worker more than this share of the streams is slower than the target, a new job only adds to them."""
+SLOW = 0.5
+"""While on each worker more than this share of the streams is slower than the target, predictions are too bright."""
 AGING = 0.2
 """Each ms that a job has waited makes its prompt count for so much less in the order."""
 
@@ -59,19 +61,22 @@ class Predictive(Policy):
         An idle prefill queue lets anybody in: a prompt longer than a step has to be computed some time.
         """
         if job.priority.online:
-            if not worker.pending_tokens or _slack_ms(job, fleet) <= URGENT_MS:
+            if fleet.lately.offline or not worker.pending_tokens or 0 <= _slack_ms(job, fleet) <= URGENT_MS:
                 return False
             return self._strains(job, worker, fleet)
-        if not fleet.online_lately or _belongs_to_the_late(job, fleet):
+        if not fleet.lately.online or _belongs_to_the_late(job, fleet):
             return False
-        total = worker.report.kv_total_tokens
-        if worker.held and 0 < KV_OFFLINE * total <= worker.kv_tokens + job.tokens:
+        if not worker.held:
+            return False
+        if 0 < KV_OFFLINE * worker.report.kv_total_tokens <= worker.kv_tokens + job.tokens:
             return True
-        return worker.held > 0 and self._strains(job, worker, fleet)
+        # A long prompt alone is one long step, which streams can bear now and then.
+        step_ms = worker.step_ms(job) if worker.pending_tokens else worker.step_ms()
+        return step_ms > OFFLINE * worker.calm_ms(fleet.targets.token_ms)
 
     def _strains(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
         """Whether the next step, with all pending prompts and the job's own, is too long for those who stream."""
-        return worker.step_ms(worker.uncached_tokens(job)) > worker.calm_ms(fleet.targets.token_ms)
+        return worker.step_ms(job) > worker.calm_ms(fleet.targets.token_ms)
 
     def settles(self, job: JobView, fleet: Fleet) -> bool:
         """Whether it has waited long enough to take less than the best; offline work always does."""
@@ -89,8 +94,19 @@ class Predictive(Policy):
             return wait_ms
         if not job.priority.online:
             return None
-        slow = all(worker.report.slow_share > SLOW for worker in able)
+        slow = all(self._slow(worker, fleet) for worker in able)
         return wait_ms if slow or wait_ms > fleet.targets.first_token_ms(job) else None
+
+    def _slow(self, worker: Worker, fleet: Fleet) -> bool:
+        """Whether a job more would make its streams too slow, by prediction; or most of them are so already.
+
+        Refused before the target is reached, as streams last for seconds. Where offline work fills the worker it keeps
+        out first: then only at the target.
+        """
+        if worker.report.slow_share > SLOW:
+            return True
+        target_ms = fleet.targets.token_ms
+        return worker.token_ms > (worker.bearable_ms(target_ms) if fleet.lately.offline else worker.calm_ms(target_ms))
 
     def look_again_ms(self, job: JobView, fleet: Fleet) -> float | None:
         """When it becomes urgent, or settles, whichever comes first and is still to come."""

@@ -23,10 +23,10 @@ from scheduler.policy.recording_rows import (
     worker_of,
     worker_parts,
 )
-from scheduler.policy.view import FleetView, JobView, WorkerView
+from scheduler.policy.view import FleetView, JobView, Lately, WorkerView
 from scheduler.policy.window import Window
 
-VERSION = 1
+VERSION = 2
 
 
 class Unreadable(ValueError):
@@ -60,7 +60,7 @@ def plain(view: FleetView) -> FleetView:
     workers = tuple(
         worker_of(worker.id, worker_parts(worker, prefixes), REPORT_FIELDS, prefixes) for worker in view.workers
     )
-    return FleetView(lanes, workers, view.turn, view.online_lately, holders_of(workers))
+    return FleetView(lanes, workers, view.turn, view.lately, holders_of(workers))
 
 
 class Encoder:
@@ -84,7 +84,12 @@ class Encoder:
         """The next line."""
         described = self._describe(view)
         number = {ref: count for ref, (_, count) in self._numbers.items()}
-        line: JsonObject = {"s": self._head.shard, "t": now_ms, "n": view.turn, "o": int(view.online_lately)}
+        line: JsonObject = {
+            "s": self._head.shard,
+            "t": now_ms,
+            "n": view.turn,
+            "o": [int(kind) for kind in view.lately],
+        }
         line["l"] = [[number[job.ref] for job in lane] for lane in view.lanes]
         if described:
             line["j"] = described
@@ -164,7 +169,7 @@ class _Shard:
         self._jobs = {number: job for number, job in self._jobs.items() if number in shown}
         prefixes = prefixes_of(lanes)
         workers = tuple(worker_of(name, self._parts[name], self._fields, prefixes) for name in self._order)
-        view = FleetView(lanes, workers, line["n"], bool(line["o"]), holders_of(workers))
+        view = FleetView(lanes, workers, line["n"], Lately(*map(bool, line["o"])), holders_of(workers))
         return Round(self._head, line["t"], view, decision)
 
     def _decision(self, line: JsonObject) -> Decision:

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol.messages import JobSpec, LoadReport
 from protocol.states import Priority
-from scheduler.policy.view import JobView, Unseen, WorkerView
+from scheduler.policy.view import Arrival, Flow, JobView, Unseen, WorkerView
 
 Prefix = tuple[str, ...]
 REPORT_FIELDS = (
@@ -58,9 +58,10 @@ def worker_parts(worker: WorkerView, prefixes: Collection[Prefix]) -> list[Any]:
     """Who it is, how it stands, its report, and the prefixes that it holds of those in sight."""
     unseen = worker.unseen
     counted = [unseen.jobs, unseen.prompt_tokens, unseen.kv_tokens, [list(one) for one in unseen.arrivals]]
+    flow = [worker.flow.work_ms, worker.flow.at_ms]
     return [
         [worker.label, worker.slots, worker.speed, sorted(worker.models)],
-        [int(worker.active), worker.held, int(worker.solo), *counted],
+        [int(worker.active), worker.held, int(worker.solo), *counted, flow],
         [worker.reported_ms, *(getattr(worker.report, name) for name in REPORT_FIELDS)],
         sorted(deepest(worker, prefixes)),
     ]
@@ -69,7 +70,7 @@ def worker_parts(worker: WorkerView, prefixes: Collection[Prefix]) -> list[Any]:
 def worker_of(name: str, parts: Sequence[Any], fields: Sequence[str], prefixes: Collection[Prefix]) -> WorkerView:
     """The worker, from its parts; `fields` are those of its report."""
     (label, slots, speed, models), standing, (reported_ms, *values), blocks = parts
-    active, held, solo, count, prompt, kv, arrivals = standing
+    active, held, solo, count, prompt, kv, arrivals, flow = standing
     return WorkerView(
         id=name,
         label=label,
@@ -79,7 +80,8 @@ def worker_of(name: str, parts: Sequence[Any], fields: Sequence[str], prefixes: 
         solo=bool(solo),
         report=LoadReport.model_construct(**dict(zip(fields, values, strict=True))),
         reported_ms=reported_ms,
-        unseen=Unseen(count, prompt, kv, tuple((at_ms, tokens) for at_ms, tokens in arrivals)),
+        unseen=Unseen(count, prompt, kv, tuple(Arrival(*one) for one in arrivals)),
+        flow=Flow(*flow),
         models=frozenset(models),
         prefixes=frozenset(expanded(frozenset(blocks), prefixes)),
         speed=speed,

@@ -1,9 +1,10 @@
 """What a decision sees: immutable, built by the dispatcher or by a simulator. Times are ms of one clock."""
 
+import math
 from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from protocol.cost_model import PROFILES, Profile
 from protocol.messages import JobSpec, LoadReport
@@ -15,6 +16,8 @@ REFERENCE: Profile = PROFILES["h100-8b"]
 """The engine that predictions are made for; each worker's speed is learned against it."""
 STEP_TOKENS = 8192
 """What an engine computes in one step when it does not tell; vLLM's default on large GPUs."""
+FLOW_MS = 1_000.0
+"""Within so long a prompt fades from a worker's `Flow` to 1/e."""
 PREFILL_TOKEN_MS = 0.1
 DECODE_TOKEN_MS = 20.0
 """How long a token takes on a busy engine, order of magnitude: 8B models on one GPU, `a + κ·KV` of a full batch."""
@@ -66,6 +69,39 @@ class JobView:
         object.__setattr__(self, "prefill_ms", REFERENCE.token_ms * self.spec.prompt_tokens)
 
 
+class Arrival(NamedTuple):
+    """A prompt that went to a worker.
+
+    Attributes:
+        tokens: what its engine must compute of it: less what was in its cache.
+        work_ms: how much longer that makes the reference engine's steps.
+    """
+
+    at_ms: float
+    tokens: int
+    work_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The prompts that went to a worker lately; older ones fade.
+
+    Attributes:
+        work_ms: of all of them, as faded at `at_ms`.
+    """
+
+    work_ms: float = 0.0
+    at_ms: float = 0.0
+
+    def plus(self, arrival: Arrival) -> "Flow":
+        """With one more."""
+        return Flow(self.share(arrival.at_ms) * FLOW_MS + arrival.work_ms, arrival.at_ms)
+
+    def share(self, now_ms: float) -> float:
+        """How much of the reference engine's time they take."""
+        return self.work_ms * math.exp(min(0.0, self.at_ms - now_ms) / FLOW_MS) / FLOW_MS
+
+
 @dataclass(frozen=True, slots=True)
 class Unseen:
     """What was assigned to a worker and is not yet contained in its report."""
@@ -75,11 +111,11 @@ class Unseen:
     """What its engine must compute of the prompts: less what was in its cache."""
     kv_tokens: int = 0
     """Prompt and output: what the jobs will hold."""
-    arrivals: tuple[tuple[float, int], ...] = ()
-    """(when, prompt tokens) of each, oldest first."""
+    arrivals: tuple[Arrival, ...] = ()
+    """Oldest first."""
 
 
-NOTHING_UNSEEN = Unseen()
+NOTHING_UNSEEN, NO_FLOW = Unseen(), Flow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +129,7 @@ class WorkerView:
         solo: it runs a job that must run alone.
         report: what it last published about itself, at `reported_ms`.
         unseen: what was assigned since.
+        flow: what was assigned within the last seconds, whether the report contains it or not.
         speed: how long its engine takes, over the prediction for the reference engine; learned, 1 at first.
         models: the names that it serves; empty when it serves whatever its pool does.
         prefixes: hashes of the prompt blocks that its engine had in its cache when it last said so.
@@ -108,10 +145,26 @@ class WorkerView:
     report: LoadReport = LoadReport()
     reported_ms: float = 0
     unseen: Unseen = NOTHING_UNSEEN
+    flow: Flow = NO_FLOW
     models: frozenset[str] = frozenset()
     prefixes: frozenset[str] = frozenset()
     sent: Container[str] = ()
     speed: float = 1.0
+
+
+class Lately(NamedTuple):
+    """What kinds of jobs there were.
+
+    Attributes:
+        online: online jobs came within the last minute: offline work leaves room for the next.
+        offline: offline work was started within the last seconds: the workers are as full as it may make them.
+    """
+
+    online: bool = True
+    offline: bool = False
+
+
+ONLINE_ONLY = Lately()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +175,21 @@ class FleetView:
         lanes: for each lane that holds jobs its first ones, at most `HEADS`, in the lane's order.
         workers: those that are leased.
         turn: how many jobs this dispatcher has started so far (`Ledger.started`).
-        online_lately: whether online jobs came within the last minute: then offline work leaves them room.
+        lately: what kinds of jobs there were.
         holders: the workers that hold a prompt block, by its hash; None when only the workers' own sets tell.
     """
 
     lanes: tuple[tuple[JobView, ...], ...]
     workers: tuple[WorkerView, ...]
     turn: int = 0
-    online_lately: bool = True
+    lately: Lately = ONLINE_ONLY
     holders: Mapping[str, AbstractSet[str]] | None = None
+
+
+def work_ms(new_tokens: float, prompt_tokens: float) -> float:
+    """How much longer the last `new_tokens` of a prompt make the reference engine's steps: b·n + c·n·(prompt − n/2)."""
+    pairs = new_tokens * (prompt_tokens - new_tokens / 2)
+    return REFERENCE.token_ms * new_tokens + REFERENCE.attention_ms * pairs
 
 
 def lone_prefill_ms(tokens: int) -> float:

@@ -28,7 +28,7 @@ async def outcome(stage: Stage, own_id: str = "a", **changes: object) -> Outcome
 
 
 async def test_while_all_streams_are_slow_online_jobs_are_refused(redis: Redis, stage: Stage) -> None:
-    await stage.join(slow_share=0.5)
+    await stage.join(slow_share=0.6)
     async with a_loop(redis, STRICT):
         refused = await outcome(stage)
         assert refused.error is not None
@@ -41,7 +41,7 @@ async def test_while_all_streams_are_slow_online_jobs_are_refused(redis: Redis, 
 
 @pytest.mark.parametrize("settings", [QUICK, STRICT])
 async def test_best_effort_waits_as_long_as_it_must(redis: Redis, stage: Stage, settings: Settings) -> None:
-    await stage.join(slow_share=0.5)
+    await stage.join(slow_share=0.6)
     async with a_loop(redis, settings):
         job = await stage.submit(spec=PATIENT if settings is STRICT else SPEC)
         await stage.becomes(job, State.ASSIGNED)
@@ -68,7 +68,7 @@ async def test_only_the_priorities_that_are_named_are_refused(redis: Redis, stag
 
 
 async def test_whoever_asked_is_told_of_a_refusal_and_may_try_again(redis: Redis, stage: Stage) -> None:
-    await stage.join(slow_share=0.5)
+    await stage.join(slow_share=0.6)
     async with a_loop(redis, STRICT):
         await outcome(stage, reply_to="me")
         (notice,) = await run(redis, reads.done_after([stage.shard], "me", ["0"], 1))

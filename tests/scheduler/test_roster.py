@@ -81,7 +81,7 @@ def test_all_is_forgotten_with_the_worker() -> None:
     watch = Watch()
     watch.see(IDLE)
     watch.books.prefix_map.told("w1", frozenset({"a"}), NOW_MS)
-    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 100))
+    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 0.2, 100))
     watch.see(None, lease_ms=None)
     assert watch.books.prefix_map.told_by("w1") == frozenset()
     assert len(watch.ledger) == 0
@@ -129,7 +129,7 @@ def test_silence_is_said_once_until_the_next_report(lines: list[EventDict]) -> N
 def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
     watch = Watch()
     watch.see(IDLE)
-    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 100))
+    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 0.2, 100))
     busy = replace(IDLE, held=1)
     watch.see(busy)
     assert watch.views[0].unseen.jobs == 1
@@ -141,7 +141,7 @@ def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:
 def test_a_worker_that_holds_nothing_has_nothing_unseen() -> None:
     watch = Watch()
     watch.see(IDLE)
-    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 100))
+    watch.ledger.assigned("w1", 7, Sent(NOW_MS, 10, 0.2, 100))
     watch.see(IDLE)
     assert watch.views[0].unseen.jobs == 0
 

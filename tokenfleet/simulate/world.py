@@ -9,15 +9,16 @@ from functools import partial
 
 from protocol.messages import LoadReport
 from scheduler.policy.decide import decide
+from scheduler.policy.decision import Assignment
 from scheduler.policy.ledger import Ledger, Sent
 from scheduler.policy.order import Targets
 from scheduler.policy.policy import Policy
 from scheduler.policy.prefix_map import PrefixMap
 from scheduler.policy.speeds import Speeds
+from scheduler.policy.traffic import Traffic
 from scheduler.policy.view import FleetView, WorkerView
 from scheduler.policy.window import Window
 from scheduler.shard_loop import GATHER_S
-from scheduler.term import ONLINE_LATELY_MS
 from tokenfleet.simulate.engine import SimWorker, WorkerSpec
 from tokenfleet.simulate.job import GUESSED_OUTPUT_TOKENS, Outcome, Request
 from tokenfleet.simulate.lanes import Lanes
@@ -88,7 +89,7 @@ class World:
         self.outcomes = {request.ref: Outcome(request, request.view()) for request in scenario.requests}
         self._chance = random.Random(scenario.seed)  # noqa: S311 - breaks ties, guards nothing
         self._attempts = 0
-        self._online_ms = -math.inf
+        self._traffic = Traffic()
         self._open = sum(map(self._awaited, scenario.requests))
         self._wake_ms: float | None = None
         self._backlog = self._gathering = False
@@ -125,7 +126,7 @@ class World:
         outcome = self.outcomes[request.ref]
         self._lanes.of[request.priority].add(outcome.job)
         if request.priority.online:
-            self._online_ms = self.now_ms
+            self._traffic.online_ms = self.now_ms
         self._round()
 
     def _cancel(self, request: Request) -> None:
@@ -235,11 +236,11 @@ class World:
             return
         scenario = self._scenario
         workers = tuple(self._view_of(name, known) for name, known in self._workers.items())
-        lately = self.now_ms - self._online_ms < ONLINE_LATELY_MS
+        lately = self._traffic.lately(self.now_ms)
         view = FleetView(lanes, workers, self.ledger.started, lately, self._prefixes.holders)
         decision = decide(view, self.now_ms, self._chance, scenario.policy, scenario.targets, scenario.window)
         for item in decision.assignments:
-            self._assign(item.ref, item.worker, item.prompt_tokens, item.predicted_ms, item.pending_ms)
+            self._assign(item)
         for refusal in decision.refusals:
             outcome = self.outcomes[refusal.ref]
             outcome.refused = True
@@ -265,21 +266,25 @@ class World:
                 report=known.report,
                 reported_ms=known.reported_ms,
                 unseen=self.ledger.unseen(name),
+                flow=self.ledger.flow(name),
                 prefixes=self._prefixes.told_by(name),
                 sent=self._prefixes.sent_to(name),
                 speed=self.speeds.of(name),
             )
         return known.view
 
-    def _assign(self, ref: str, name: str, uncached: int, predicted_ms: float, pending_ms: float) -> None:
-        outcome, known = self.outcomes[ref], self._workers[name]
-        self._lanes.of[outcome.job.priority].take(ref)
+    def _assign(self, given: Assignment) -> None:
+        outcome, known, name = self.outcomes[given.ref], self._workers[given.worker], given.worker
+        self._lanes.of[given.priority].take(given.ref)
         self._attempts += 1
-        outcome.attempt, outcome.predicted_ms = self._attempts, predicted_ms
-        self.ledger.assigned(name, self._attempts, Sent(self.now_ms, uncached, outcome.job.tokens))
-        self.speeds.assigned(name, self._attempts, predicted_ms, pending_ms)
+        if not outcome.request.priority.online:
+            self._traffic.offline_ms = self.now_ms
+        outcome.attempt, outcome.predicted_ms = self._attempts, given.predicted_ms
+        sent = Sent(self.now_ms, given.prompt_tokens, given.work_ms, outcome.job.tokens)
+        self.ledger.assigned(name, self._attempts, sent)
+        self.speeds.assigned(name, self._attempts, given.predicted_ms, given.pending_ms)
         self._prefixes.assigned(name, outcome.job.spec.prefix, self.now_ms)
-        known.worker.start(outcome, uncached, self.now_ms)
+        known.worker.start(outcome, given.prompt_tokens, self.now_ms)
         known.view = None
         if known.alive and known.worker.step is None:
             self._step(known)

@@ -13,7 +13,7 @@ from scheduler.policy.decision import Decision
 from scheduler.policy.order import Targets
 from scheduler.policy.policy import Fleet
 from scheduler.policy.registry import POLICIES
-from scheduler.policy.view import FleetView, JobView, Unseen, WorkerView
+from scheduler.policy.view import ONLINE_ONLY, Arrival, FleetView, JobView, Lately, Unseen, WorkerView, work_ms
 from scheduler.policy.window import Window
 from scheduler.policy.worker import Worker
 
@@ -53,7 +53,7 @@ def worker(
     """Its report is as old as nothing: what it says is pending is still so."""
     prompt = int(report.pop("unseen_prompt", 0))
     jobs, kv = int(report.pop("unseen_jobs", prompt > 0)), int(report.pop("unseen_kv", 0))
-    unseen = Unseen(jobs, prompt, kv, ((NOW_MS, prompt),) if prompt else ())
+    unseen = Unseen(jobs, prompt, kv, (Arrival(NOW_MS, prompt, work_ms(prompt, prompt)),) if prompt else ())
     loaded = LoadReport.model_validate({"capacity": slots, "running": held} | report)
     view = WorkerView(name, name, active, slots, held, solo, loaded, NOW_MS, unseen, speed=speed)
     return replace(view, models=frozenset(models), prefixes=frozenset(prefixes), sent=frozenset(sent))
@@ -77,9 +77,9 @@ def choose(
     seed: int = 0,
     turn: int = 0,
     targets: Targets = TARGETS,
-    online_lately: bool = True,
+    lately: Lately = ONLINE_ONLY,
 ) -> Decision:
-    view = FleetView(lanes, workers, turn, online_lately)
+    view = FleetView(lanes, workers, turn, lately)
     return decide(view, now_ms, random.Random(seed), POLICIES[policy], targets, Window())
 
 

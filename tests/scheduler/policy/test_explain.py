@@ -56,7 +56,7 @@ def test_it_says_what_the_round_does(view: FleetView, policy: str) -> None:
         (worker("w", 8), Obstacle.SLOTS),
         (worker("w", 7, running=4, capacity=4, waiting=3), Obstacle.QUEUE),
         (worker("w", 1, pending_prefill_tokens=9_000, prefilling=1), Obstacle.FULL),
-        (worker("w", 2, pending_prefill_tokens=3_000, prefilling=1), Obstacle.STEP),
+        (worker("w", 2, pending_prefill_tokens=6_000, prefilling=1, step_tokens=3_000), Obstacle.STEP),
         (worker("w"), None),
     ],
 )
@@ -77,7 +77,9 @@ def test_verdicts() -> None:
     assert asked(alone(worker("w", models=("n",)))).verdict is Verdict.NO_WORKER
     assert asked(alone()).start_in_ms is None
     assert asked(alone(worker("w", 8))).verdict is Verdict.NO_ROOM
-    strained = replace(worker("w", 2, pending_prefill_tokens=3_000, prefilling=1), reported_ms=NOW_MS)
+    strained = replace(
+        worker("w", 2, pending_prefill_tokens=6_000, prefilling=1, step_tokens=3_000), reported_ms=NOW_MS
+    )
     held = asked(alone(strained))
     assert (held.verdict, held.until_ms is not None) == (Verdict.HELD_BACK, True)
     behind = asked(FleetView((), (worker("w"),)), ahead=Ahead(300, 60_000))

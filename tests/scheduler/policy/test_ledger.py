@@ -1,14 +1,16 @@
 """Own counters beside the reports: they can't drift."""
 
+import math
 import random
 from collections import defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages import LoadReport
 from scheduler.policy.ledger import Ledger, Sent
-from scheduler.policy.view import Unseen
+from scheduler.policy.view import FLOW_MS, Arrival, Unseen
 
 WORKERS = ("a", "b", "c")
 steps = st.lists(
@@ -20,7 +22,7 @@ steps = st.lists(
 
 
 def sent(at_ms: float, prompt_tokens: int, kv_tokens: int) -> Sent:
-    return Sent(at_ms, prompt_tokens, kv_tokens)
+    return Sent(at_ms, prompt_tokens, prompt_tokens / 2, kv_tokens)
 
 
 def play(ledger: Ledger, actions: list[tuple[str, str, int]]) -> dict[str, set[int]]:
@@ -53,7 +55,7 @@ def play(ledger: Ledger, actions: list[tuple[str, str, int]]) -> dict[str, set[i
 def test_it_counts_exactly_what_no_report_contains(actions: list[tuple[str, str, int]]) -> None:
     ledger = Ledger()
     for name, attempts in play(ledger, actions).items():
-        prompt, arrivals = sum(attempts), tuple((n, n) for n in sorted(attempts))
+        prompt, arrivals = sum(attempts), tuple(Arrival(n, n, n / 2) for n in sorted(attempts))
         assert ledger.unseen(name) == Unseen(len(attempts), prompt, prompt + len(attempts), arrivals)
     assert len(ledger) == sum(ledger.unseen(name).jobs for name in WORKERS)
     assert ledger.started == sum(action == "assign" for action, _, _ in actions)
@@ -69,13 +71,26 @@ def test_after_reports_of_all_everything_is_zero(actions: list[tuple[str, str, i
 
 
 def test_a_report_that_overtakes_the_assignment_counts() -> None:
-    ledger, left = Ledger(), Unseen(1, 30, 50, ((6, 30),))
+    ledger, left = Ledger(), Unseen(1, 30, 50, (Arrival(6, 30, 15),))
     ledger.reported("a", LoadReport(taken=7))
     ledger.assigned("a", 7, sent(5, 100, 200))
     ledger.assigned("a", 8, sent(6, 30, 50))
     assert ledger.unseen("a") == left
     ledger.reported("a", LoadReport(taken=3))  # an older one, late
     assert ledger.unseen("a") == left
+
+
+def test_what_came_lately_fades_whether_a_report_contains_it_or_not() -> None:
+    ledger = Ledger()
+    assert ledger.flow("a").share(5) == 0
+    ledger.assigned("a", 7, sent(1_000, 100, 200))
+    ledger.reported("a", LoadReport(taken=7))
+    assert ledger.flow("a").share(1_000) == pytest.approx(50 / FLOW_MS)
+    assert ledger.flow("a").share(1_000 + FLOW_MS) == pytest.approx(50 / FLOW_MS / math.e)
+    ledger.assigned("a", 8, sent(1_000 + FLOW_MS, 20, 40))
+    assert ledger.flow("a").share(1_000 + FLOW_MS) == pytest.approx((50 / math.e + 10) / FLOW_MS)
+    ledger.keep([])
+    assert ledger.flow("a").share(1_000 + FLOW_MS) == 0
 
 
 class Fleet:

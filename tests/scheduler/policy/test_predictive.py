@@ -1,13 +1,23 @@
 """The default policy: what it predicts, whom it holds back, and whom it refuses."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from protocol.states import Priority
 from scheduler.policy.decision import Decision
-from scheduler.policy.predictive import AGING, KV_OFFLINE, PENDING_FULL_TOKENS, SETTLE, SLOW, URGENT_MS, Predictive
-from scheduler.policy.view import REFERENCE, WorkerView, lone_prefill_ms
+from scheduler.policy.predictive import (
+    AGING,
+    KV_OFFLINE,
+    OFFLINE,
+    PENDING_FULL_TOKENS,
+    SETTLE,
+    SLOW,
+    URGENT_MS,
+    Predictive,
+)
+from scheduler.policy.view import FLOW_MS, REFERENCE, Arrival, Flow, Lately, WorkerView, lone_prefill_ms, work_ms
 from tests.scheduler.policy.build import (
     HIGH,
     LOW,
@@ -29,11 +39,12 @@ BASE, TOKEN, KV = REFERENCE.base_ms, REFERENCE.token_ms, REFERENCE.decode_kv_ms
 SHORT = spec(100)
 STRAINING = 4_000
 """Prompt tokens whose step is too long for streams with 50 ms a token: 7 + 0.0195 · 4,000 = 85 ms."""
+EACH_MS = work_ms(500, 500)
 
 
 def strained() -> WorkerView:
-    """A worker in whose queue a prompt waits that makes the next step a long one."""
-    return worker("strained", 2, pending_prefill_tokens=STRAINING, prefilling=1)
+    """A worker in whose queue a prompt waits that makes the step under way a long one, and the next one too."""
+    return worker("strained", 2, pending_prefill_tokens=5_000, prefilling=1, step_tokens=2_500)
 
 
 def decided(*jobs: str, waited: float = 0, of: WorkerView | None = None, now_ms: float = NOW_MS) -> Decision:
@@ -53,23 +64,68 @@ def test_the_first_token_on_an_idle_worker_is_the_lone_prefill(tokens: int) -> N
 def test_what_waits_and_who_streams_come_before_the_first_token() -> None:
     busy = worker("busy", 11, 64, pending_prefill_tokens=1_000, prefilling=1, kv_used_tokens=20_000, step_tokens=1_034)
     base = BASE + TOKEN * 10 + KV * 20_000
-    residual = (base + TOKEN * 1_000) / 2
-    # 1,024 tokens find room in a step beside ten streams: 1,500 take two.
-    expected = residual + TOKEN * 1_500 + REFERENCE.attention_ms * 500 * 250 + 2 * base
+    # The step under way computes the prompt that was pending; 1,024 tokens find room in one beside ten streams.
+    under_way = base + work_ms(1_000, 1_000)
+    expected = under_way + base + work_ms(500, 500)
     predicted = weighed(busy)
     assert predicted.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(expected)
+    assert predicted.first_token_ms(job("t:2", of=spec(1_025))) == pytest.approx(
+        under_way + 2 * base + work_ms(1_025, 1_025)
+    )
     slow = weighed(replace(busy, speed=2.0))
     assert slow.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(2 * expected, rel=0.02)
     assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx(expected * base)
 
 
-def test_pending_prompts_are_computed_while_time_passes() -> None:
-    then = worker(held=1, pending_prefill_tokens=4_000, prefilling=1)
-    left = [weighed(then, NOW_MS + later).pending_tokens for later in (0, 20, 40, 1_000)]
-    assert left[0] == 4_000
-    assert left == sorted(left, reverse=True)
-    assert left[1] - left[2] == pytest.approx(20 / (TOKEN + BASE / 8_192), abs=2)
-    assert left[-1] == 0
+def backlogs(view: WorkerView, *later_ms: float) -> list[tuple[int, int]]:
+    """(pending, queued) tokens so much later, with no news."""
+    return [(found.pending_tokens, found.queued_tokens) for found in (weighed(view, NOW_MS + ms) for ms in later_ms)]
+
+
+def test_pending_prompts_are_computed_step_by_step() -> None:
+    two_steps = worker(held=1, pending_prefill_tokens=4_000, prefilling=1, step_tokens=3_000)
+    step_ms = BASE + 0.75 * work_ms(4_000, 4_000)
+    assert backlogs(two_steps, 0, step_ms - 1, step_ms + 1, 10 * step_ms) == [
+        (4_000, 1_000),
+        (4_000, 1_000),
+        (1_000, 0),
+        (0, 0),
+    ]
+    assert weighed(two_steps, NOW_MS + 10).ends_ms == pytest.approx(step_ms - 10)
+
+
+def test_a_prompt_waits_for_the_step_under_way_and_then_for_its_own() -> None:
+    """However old the report: a worker that was silent for long does not look the emptier for it."""
+    seen = worker(held=2, pending_prefill_tokens=500, prefilling=1, unseen_prompt=500, step_tokens=8_192)
+    arrival = Arrival(NOW_MS + 3, 500, EACH_MS)
+    view = replace(seen, unseen=replace(seen.unseen, arrivals=(arrival,)))
+    first_ms = BASE + EACH_MS
+    assert backlogs(view, 3, first_ms - 1, first_ms + 1, 2 * first_ms - 1, 2 * first_ms + 1) == [
+        (1_000, 500),
+        (1_000, 500),
+        (500, 0),
+        (500, 0),
+        (0, 0),
+    ]
+
+
+def test_beside_streams_a_prompt_waits_for_the_decode_step_too() -> None:
+    streaming = worker(held=3, unseen_prompt=500, kv_used_tokens=1_000)
+    step_ms = BASE + TOKEN * 2 + KV * 1_000
+    view = replace(streaming, unseen=replace(streaming.unseen, arrivals=(Arrival(NOW_MS + step_ms / 2, 500, EACH_MS),)))
+    done_ms = step_ms + step_ms + EACH_MS
+    assert backlogs(view, step_ms - 1, step_ms + 1, done_ms - 1, done_ms + 1) == [
+        (500, 500),
+        (500, 0),
+        (500, 0),
+        (0, 0),
+    ]
+
+
+def test_a_worker_that_fell_silent_is_not_taken_to_work_on() -> None:
+    dead = worker(held=9, pending_prefill_tokens=400_000, prefilling=9)
+    assert backlogs(dead, 60_000) == backlogs(dead, 2_000)
+    assert backlogs(dead, 60_000)[0][0] > 300_000
 
 
 def test_the_emptier_and_the_faster_worker_takes_the_job() -> None:
@@ -165,11 +221,27 @@ def test_full(pending: int, kv: int, held: int, full: bool) -> None:
 def test_offline_jobs_leave_online_streams_their_step(priority: Priority) -> None:
     jobs = (lane(priority, 1, waited=1_000, of=spec(1_000)),)
     calm, crowded = worker(held=2, pending_prefill_tokens=200, prefilling=1), strained()
+    full_step = worker(held=2, kv_used_tokens=int((OFFLINE * 45 - BASE) / KV))
     assert len(refs(choose(jobs, (calm,), "predictive"))) == 1
     assert not refs(choose(jobs, (crowded,), "predictive"))
     assert not refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (calm,), "predictive"))
-    assert len(refs(choose(jobs, (crowded,), "predictive", online_lately=False))) == 1
-    assert len(refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (worker(),), "predictive"))) == 1
+    assert not refs(choose(jobs, (full_step,), "predictive"))
+    assert len(refs(choose(jobs, (crowded,), "predictive", lately=Lately(online=False)))) == 1
+    # Alone before its prefill a long prompt makes one long step.
+    for idle in worker(), worker(held=2):
+        assert len(refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (idle,), "predictive"))) == 1
+
+
+def test_online_jobs_are_not_held_back_from_what_offline_work_fills() -> None:
+    jobs = (lane(HIGH, 1, of=SHORT),)
+    assert not refs(choose(jobs, (strained(),), "predictive"))
+    assert refs(choose(jobs, (strained(),), "predictive", lately=Lately(offline=True)))
+
+
+def test_a_late_job_is_held_back_as_others_are() -> None:
+    """It can't be saved, and a crowd of late jobs would keep all workers full of prompts."""
+    jobs = (lane(HIGH, 1, waited=60_000, of=SHORT),)
+    assert not refs(choose(jobs, (strained(),), "predictive"))
 
 
 def test_offline_jobs_leave_room_in_the_kv_cache() -> None:
@@ -177,7 +249,7 @@ def test_offline_jobs_leave_room_in_the_kv_cache() -> None:
     just, over = (worker(held=1, kv_total_tokens=10_000, kv_used_tokens=room - used) for used in (201, 200))
     assert len(refs(choose(jobs, (just,), "predictive"))) == 1
     assert not refs(choose(jobs, (over,), "predictive"))
-    assert len(refs(choose(jobs, (over,), "predictive", online_lately=False))) == 1
+    assert len(refs(choose(jobs, (over,), "predictive", lately=Lately(online=False)))) == 1
 
 
 def test_a_round_fills_the_step_with_offline_work_and_no_more() -> None:
@@ -186,7 +258,7 @@ def test_a_round_fills_the_step_with_offline_work_and_no_more() -> None:
     for _ in decision.assignments:
         given.take(job("t:1", of=spec(500)))
     assert len(decision.assignments) > 1
-    assert given.step_ms(0) <= given.calm_ms(50) < given.step_ms(500)
+    assert given.step_ms() <= OFFLINE * given.calm_ms(50) < given.step_ms(job("t:2", of=spec(500)))
 
 
 # Admission.
@@ -200,6 +272,18 @@ def refused(of: WorkerView, waited: float = 0, **fields: bool) -> Decision:
 @pytest.mark.parametrize(("share", "expected"), [(SLOW, []), (SLOW + 0.01, ["t:1"])])
 def test_refusal_while_all_streams_are_slow(share: float, expected: list[str]) -> None:
     assert [found.ref for found in refused(worker(held=1, slow_share=share)).refusals] == expected
+
+
+def test_refusal_before_the_prompts_that_come_make_streams_slow() -> None:
+    """A token takes base / (1 − share): 10 ms and three quarters of the time for prompts are 40 ms, under 0.9 · 50."""
+    streaming = worker(held=10, slots=64, kv_used_tokens=int((10 - BASE - TOKEN * 10) / KV))
+    at_ms = NOW_MS - FLOW_MS
+    for share, expected in ((0.75, []), (0.8, ["t:1"])):
+        flowing = replace(streaming, flow=Flow(share * FLOW_MS * math.e, at_ms))
+        assert weighed(flowing).token_ms == pytest.approx(10 / (1 - share), rel=0.01)
+        assert [found.ref for found in refused(flowing).refusals] == expected
+    beside_offline = choose((lane(HIGH, 1),), (flowing,), "predictive", targets=REFUSING, lately=Lately(offline=True))
+    assert not beside_offline.refusals
 
 
 def test_one_worker_whose_streams_keep_their_pace_is_enough() -> None:

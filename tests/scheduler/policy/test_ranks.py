@@ -1,8 +1,8 @@
-"""The policies' ranks by the p99 of the first token, azure conv ×12 on four engines: so no baseline is weakened.
+"""The baselines' ranks by the p99 of the first token, azure conv ×12 on four engines: so none is weakened.
 
 A pilot with another model of the engine found, in ms: load score 755 with reports 100 ms old and 2,654 with such of
-1 s, power of two 322, round robin 299, least requests 291, SGLang's 291, Dynamo's 212, LMetric 195, predicted first
-token 191.
+1 s, power of two 322, round robin 299, least requests 291, SGLang's 291, Dynamo's 212, LMetric 195. The default gives
+some of its first tokens away, inside the target, for the steadiest streams.
 """
 
 from dataclasses import replace
@@ -21,23 +21,27 @@ from tokenfleet.simulate.world import Scenario, World
 SCALE, ENGINES, ROWS = 12.0, 4, 1_500
 BLIND = ("round-robin", "least-requests", "power-of-two")
 """They look at jobs, not at what these ask for."""
-WISE = ("kv-cost", "lmetric", "predictive")
+WISE = ("kv-cost", "lmetric")
+DEFAULT = "predictive"
 
 
-def p99_ms(requests: list[Request], policy: str, report_ms: float = 100.0) -> float:
-    """Of the first tokens; all requests run to their end."""
+def p99_ms(requests: list[Request], policy: str, report_ms: float = 100.0) -> tuple[float, float]:
+    """Of the first tokens, and of the time for each further one; all requests run to their end."""
     workers = [WorkerSpec(f"w{n}") for n in range(ENGINES)]
     world = World(Scenario(requests, workers, POLICIES[policy], report_ms=report_ms))
     world.run()
     found = summary(world, TARGETS)
     assert found.unfinished == found.refused == 0
-    return found.first_ms.p99
+    return found.first_ms.p99, found.token_ms.p99
 
 
 def check(requests: list[Request]) -> dict[str, float]:
-    p99 = {policy: p99_ms(requests, policy) for policy in (*BLIND, *WISE, "load-score")}
+    both = {policy: p99_ms(requests, policy) for policy in (*BLIND, *WISE, "load-score", DEFAULT)}
+    p99, token_p99 = ({policy: pair[at] for policy, pair in both.items()} for at in (0, 1))
     assert max(p99[policy] for policy in WISE) < min(p99[policy] for policy in BLIND), p99
     assert p99["load-score"] > 1.25 * max(p99[policy] for policy in BLIND), p99
+    assert p99[DEFAULT] < TARGETS.high_ms
+    assert min(token_p99, key=lambda policy: token_p99[policy]) == DEFAULT, token_p99
     return p99
 
 
@@ -45,9 +49,9 @@ def test_ranks_on_a_generated_trace() -> None:
     requests = Trace("azure", tuple(generate(replace(SHAPES["azure"], rows=ROWS), seed=0))).requests(SCALE)
     p99 = check(requests)
     # Nothing but prompts that are equal to nobody's: without a match SGLang's rule is the fewest requests.
-    assert p99_ms(requests, "cache-aware") == p99["least-requests"]
+    assert p99_ms(requests, "cache-aware")[0] == p99["least-requests"]
     # The older the reports, the more go to one worker before the next ones.
-    assert p99_ms(requests, "load-score", 1_000.0) > 2 * p99["load-score"]
+    assert p99_ms(requests, "load-score", 1_000.0)[0] > 2 * p99["load-score"]
 
 
 def test_ranks_on_the_real_trace() -> None:

@@ -16,7 +16,7 @@ from scheduler.policy.order import Targets
 from scheduler.policy.recording import VERSION, Decoder, Encoder, Head, Round, Unreadable, plain
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.replay import compare
-from scheduler.policy.view import FleetView, Unseen
+from scheduler.policy.view import Arrival, FleetView, Flow, Lately, Unseen
 from scheduler.policy.window import Window
 from tests.scheduler.policy.build import HIGH, NOW_MS, job, lane, spec, views, worker
 
@@ -72,7 +72,7 @@ def test_what_does_not_change_is_told_once() -> None:
     first, again = (dumps(encoder.round(view, NOW_MS, Decision())) for _ in range(2))
     assert len(first) > 2_000
     assert len(again) < 300
-    busier = FleetView((jobs,), (workers[0], replace(workers[1], held=3)), 7, online_lately=False)
+    busier = FleetView((jobs,), (workers[0], replace(workers[1], held=3)), 7, lately=Lately(online=False))
     assert [row[0] for row in encoder.round(busier, NOW_MS, Decision())["c"]] == [1]
 
 
@@ -81,7 +81,8 @@ def test_all_that_decisions_read_comes_back() -> None:
     seen = replace(
         worker("w1", 3, models=("m", "n"), prefixes=("a",)),
         report=report,
-        unseen=Unseen(2, 30, 40, ((NOW_MS - 5.25, 30),)),
+        unseen=Unseen(2, 30, 40, (Arrival(NOW_MS - 5.25, 30, 0.625),)),
+        flow=Flow(4.5, NOW_MS - 5.25),
         sent={"b": 1.0},
         speed=1.75,
         reported_ms=NOW_MS - 40,
@@ -90,10 +91,11 @@ def test_all_that_decisions_read_comes_back() -> None:
     encoder, decoder = Encoder(HEAD), Decoder()
     decoder.take(encoder.head())
     decision = Decision(refusals=(Refusal("t:1", HIGH, 812.04),))
-    found = read(decoder, encoder.round(FleetView((jobs,), (seen,), 7, online_lately=False), NOW_MS, decision))
+    found = read(decoder, encoder.round(FleetView((jobs,), (seen,), 7, lately=Lately(online=False)), NOW_MS, decision))
     (known,), ((again,),) = found.view.workers, found.view.lanes
-    assert (known.unseen, known.speed, known.models, known.reported_ms) == (
+    assert (known.unseen, known.flow, known.speed, known.models, known.reported_ms) == (
         seen.unseen,
+        seen.flow,
         seen.speed,
         seen.models,
         seen.reported_ms,
