@@ -55,11 +55,11 @@ class Feeder:
         self._desk = desk
         self._summary = summary
 
-    async def feed(self, blocks: AsyncIterator[list[Line]]) -> None:
+    async def feed(self, blocks: AsyncIterator[list[Line | BadRow]]) -> None:
         """Submit all rows, or the first `limit` of them."""
         async for lines in blocks:
             left = len(lines) if self._terms.limit is None else self._terms.limit - self._summary.rows_in
-            await self._feed([parse(line) for line in lines[:left]])
+            await self._feed([parse(line) if isinstance(line, Line) else line for line in lines[:left]])
             if self._summary.rows_in == self._terms.limit:
                 break
         self._window.close()
