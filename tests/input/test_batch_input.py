@@ -114,7 +114,7 @@ def test_no_line_is_longer_than_the_limit_however_the_bytes_come(parts: list[byt
 ROW = {"custom_id": "r", "method": "POST", "url": "/v1/chat/completions", "body": chat()}
 
 
-@examples(200)
+@examples(80)
 @given(st.dictionaries(st.sampled_from([*ROW, "other"]), values, max_size=4))
 def test_any_row_is_read_or_refused(changes: dict[str, Any]) -> None:
     data = json.dumps(ROW | changes).encode(errors="surrogatepass")

@@ -95,7 +95,7 @@ def test_other_json_is_taken_as_it_is(data: bytes) -> None:
     assert _whole_body(data) == json.loads(data.removeprefix(b"\xef\xbb\xbf"))
 
 
-@examples(150)
+@examples(80)
 @given(st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode(errors="surrogatepass")))
 def test_bytes_are_json_or_refused_as_such(data: bytes) -> None:
     try:
@@ -105,7 +105,7 @@ def test_bytes_are_json_or_refused_as_such(data: bytes) -> None:
     assert wire.loads(wire.dumps(value)) == value
 
 
-@examples(150)
+@examples(80)
 @given(values, st.integers(min_value=0), st.integers(min_value=0, max_value=255))
 def test_a_changed_byte_is_never_quoted(value: object, at: int, byte: int) -> None:
     try:

@@ -215,13 +215,13 @@ def told_or_taken(**changes: Any) -> None:
     assert CANARY not in said
 
 
-@examples(300)
+@examples(100)
 @given(st.dictionaries(st.sampled_from(MEMBERS), values, max_size=4))
 def test_any_body_is_taken_or_refused(members: dict[str, Any]) -> None:
     told_or_taken(body={"model": "m", "messages": [USER], **members}, model="", messages=None)
 
 
-@examples(200)
+@examples(80)
 @given(st.dictionaries(st.sampled_from(FIELDS), values | st.just(timedelta.max), max_size=3))
 def test_any_options_are_taken_or_refused(fields: dict[str, Any]) -> None:
     told_or_taken(**fields)
@@ -233,13 +233,13 @@ MESSAGE = st.dictionaries(
 )
 
 
-@examples(200)
+@examples(80)
 @given(st.lists(MESSAGE.map(lambda message: {"role": "user", **message}), max_size=3))
 def test_any_messages_are_taken_or_refused(messages: list[Any]) -> None:
     told_or_taken(messages=messages)
 
 
-@examples(150)
+@examples(60)
 @given(texts | st.text(alphabet="htps:/.0127[]@\\%x# ", max_size=20))
 def test_any_media_address_is_taken_or_refused(url: str) -> None:
     told_or_taken(**part("image_url", url))
