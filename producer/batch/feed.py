@@ -21,6 +21,7 @@ from protocol.errors import (
     StoreFull,
     StoreUnavailable,
     UnknownModel,
+    Unreadable,
 )
 from protocol.states import Priority
 
@@ -31,7 +32,8 @@ SHORTEST_S = 0.001
 """A row can't have less time than that."""
 LATER = (QueueFull, StoreFull, StoreUnavailable, LibraryMissing)
 """Nothing is wrong with the row: it is submitted again."""
-THE_ROWS_FAULT = (InvalidRequest, UnknownModel, ConflictingId)
+THE_ROWS_FAULT = (InvalidRequest, UnknownModel, ConflictingId, Unreadable)
+"""Submitting it again would end the same way. The last: something else stands under the row's key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol import frames, wire
-from protocol.errors import SetupError
+from protocol.errors import InvalidJson, SetupError
 from protocol.messages import Outcome, chunk_text
 from protocol.settings import Settings
 from protocol.states import State
@@ -149,7 +149,7 @@ def test_chunks_that_are_taken_can_be_told_on(sent: list[Any]) -> None:
     for value in sent:
         try:
             chunk = read_chunk(wire.canonical(value).decode(), NOW)
-        except (EngineError, wire.InvalidJson):
+        except (EngineError, InvalidJson):
             continue
         speaks(chunk)
         chunk_text(chunk)
@@ -244,7 +244,7 @@ def test_a_stored_body_with_media_at_a_private_address_is_refused() -> None:
 
 @pytest.mark.parametrize("payload", [b"[1]", b'["x"]', b"{}", b'{"seal":"x"}', b"5", b"null", b"\xff", b""])
 def test_a_frame_of_another_type_is_refused(payload: bytes) -> None:
-    with pytest.raises((ValueError, KeyError, TypeError, wire.InvalidJson)):
+    with pytest.raises((ValueError, KeyError, TypeError, InvalidJson)):
         frames.decode(b"1-1", payload)
 
 
