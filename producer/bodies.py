@@ -7,14 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
+from producer.constraints import check_constraints
 from producer.prompts import check_prompt
 from protocol import wire
-from protocol.errors import InvalidRequest, TooLarge
+from protocol.errors import InvalidJson, InvalidRequest, TooLarge
+from protocol.media import check_parts
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
 
 MAX_MESSAGES = 1_000
-MAX_NESTING = 64
+MAX_METADATA_BYTES = 16 * 1024
 INT64 = 2**63
 
 Name = Annotated[str, StringConstraints(min_length=1)]
@@ -29,6 +31,7 @@ class _Envelope(BaseModel):
 
     model: Name
     stream: bool | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class _Sampling(_Envelope):
@@ -88,17 +91,18 @@ def check(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> CheckedBody:
     """Check a body and encode it.
 
     Raises:
-        TooLarge: it is over `max_bytes` bytes, or has over 1,000 messages.
+        TooLarge: it is over `max_bytes` bytes, has over 1,000 messages, or metadata of over 16 KiB.
+        InvalidJson: it can't be written as JSON, or is nested over 64 deep.
         InvalidRequest: it breaks another rule; the message begins with the field.
     """
     encoded = _encode(body)
     if len(encoded) > max_bytes:
         raise TooLarge(f"the body has {len(encoded)} bytes; the limit is {max_bytes}")
-    # Fewer brackets than levels allowed: no need to walk. Others inside strings cost a walk, no error.
-    if encoded.count(b"{") + encoded.count(b"[") > MAX_NESTING and _too_deep(body):
-        raise InvalidRequest(f"the body is nested over {MAX_NESTING} deep")
+    if wire.nested_over(wire.MAX_NESTING, body, encoded):
+        raise InvalidJson(f"the body is nested over {wire.MAX_NESTING} deep")
     _check_shape(endpoint, body)
     _check_prompt(endpoint, body)
+    check_constraints(body)
     return CheckedBody(encoded, _digest(endpoint, body))
 
 
@@ -106,35 +110,24 @@ def _encode(body: JsonObject) -> bytes:
     try:
         return wire.dumps(body)
     except TypeError as error:
-        raise InvalidRequest(f"the body can't be written as JSON: {error}") from None
-
-
-def _too_deep(body: JsonObject) -> bool:
-    level: list[object] = [body]
-    for _ in range(MAX_NESTING):
-        level = [child for item in level for child in _children(item) if isinstance(child, dict | list | tuple)]
-        if not level:
-            return False
-    return True
-
-
-def _children(item: object) -> list[object]:
-    if isinstance(item, dict):
-        return list(item.values())
-    return list(item) if isinstance(item, list | tuple) else []
+        raise InvalidJson(f"the body can't be written as JSON: {error}") from None
 
 
 def _check_shape(endpoint: Endpoint, body: JsonObject) -> None:
     messages = body.get("messages")
     if isinstance(messages, list) and len(messages) > MAX_MESSAGES:
         raise TooLarge(f"messages: {len(messages)} of them; the limit is {MAX_MESSAGES}")
+    metadata = len(wire.dumps(body.get("metadata")))
+    if metadata > MAX_METADATA_BYTES:
+        raise TooLarge(f"metadata: it has {metadata} bytes; the limit is {MAX_METADATA_BYTES}")
     try:
         _SHAPES[endpoint].validate_python(body)
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False, include_context=False)
         # The deepest one: of a union's alternatives it is the one that was meant.
         problem = max(problems, key=lambda found: len(_path(found["loc"])))
-        raise InvalidRequest(f"{'.'.join(_path(problem['loc'])) or 'body'}: {problem['msg']}") from None
+        kind = InvalidJson if problem["type"] == "finite_number" else InvalidRequest
+        raise kind(f"{'.'.join(_path(problem['loc'])) or 'body'}: {problem['msg']}") from None
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:
@@ -160,6 +153,8 @@ def _check_contents(messages: list[Mapping[str, Any]]) -> None:
     for index, message in enumerate(messages):
         if message.get("content") is None and message["role"] != "assistant":
             raise InvalidRequest(f"messages.{index}.content: Field required")
+        if isinstance(content := message.get("content"), list | tuple):
+            check_parts(f"messages.{index}.content", content)
 
 
 def _digest(endpoint: Endpoint, body: JsonObject) -> str:

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from producer.status import shards_of
 from protocol import reads
 from protocol.call import run, run_all, value_of
-from protocol.errors import NotDead
+from protocol.errors import NotDead, Unreadable
 from protocol.handle import Handle, Shard
 from protocol.messages import JobRecord, Outcome
 
@@ -75,7 +75,7 @@ async def _of_shard(redis: Redis, shard: Shard, limit: int) -> list[SetAside]:
 async def _set_aside(redis: Redis, handle: Handle, at_ms: int) -> SetAside:
     record: JobRecord | None = None
     # What was written by hand, or by a version that is gone, is shown all the same.
-    with suppress(ValueError, KeyError):
+    with suppress(Unreadable):
         record = await run(redis, reads.job_record(handle))
     return SetAside(handle, at_ms, record)
 

@@ -17,7 +17,7 @@ from producer.status import FleetStatus, read_status, read_workers, shards_of
 from producer.submitting import Submitter
 from protocol import functions, reads, store
 from protocol.call import patiently, run, value_of
-from protocol.errors import FleetError, UnknownJob, WaitTimeout
+from protocol.errors import FleetError, InvalidId, UnknownJob, WaitTimeout
 from protocol.handle import Handle, check_name
 from protocol.messages import Endpoint, ModelRecord, Outcome
 from protocol.settings import Settings
@@ -251,8 +251,12 @@ def as_handle(handle: AnyHandle) -> Handle:
     """A handle from whatever names a job.
 
     Raises:
-        InvalidId: the text is no handle.
+        InvalidId: the text is no handle, or it is of another type.
     """
-    if isinstance(handle, str):
-        return Handle.parse(handle)
-    return handle.handle if isinstance(handle, Job) else handle
+    if isinstance(handle, Job):
+        return handle.handle
+    if isinstance(handle, Handle):
+        return handle
+    if not isinstance(handle, str):
+        raise InvalidId(f"a handle is a text, a Handle or a Job, not of the type {type(handle).__name__}")
+    return Handle.parse(handle)

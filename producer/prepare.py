@@ -50,7 +50,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
             output_tokens=guess.output_tokens,
             prefix=guess.prefix,
             time_limit_s=_time_limit_s(request),
-            best_effort=_best_effort(request),
+            best_effort=_flag("best_effort", request.best_effort),
             unfollowed_s=_unfollowed_s(request, body),
         ),
         body=checked.encoded,
@@ -86,10 +86,10 @@ def _time_limit_s(request: JobRequest) -> float | None:
     return requests.seconds("time_limit", request.time_limit, least=0.001)
 
 
-def _best_effort(request: JobRequest) -> bool:
-    if not isinstance(request.best_effort, bool):
-        raise InvalidRequest("best_effort: true or false is required")
-    return request.best_effort
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name}: true or false is required")
+    return value
 
 
 def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:
@@ -101,7 +101,7 @@ def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:
 
 
 def _streams(request: JobRequest, body: JsonObject) -> bool:
-    stream = request.stream or bool(body.get("stream"))
+    stream = _flag("stream", request.stream) or bool(body.get("stream"))
     if stream and "input" in body:
         raise InvalidRequest("stream: embeddings are not streamed")
     return stream

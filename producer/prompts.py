@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from protocol.errors import InvalidRequest
 
+TOKEN_IDS = 2**31
+"""More than any vocabulary has."""
+
 
 def check_prompt(name: str, value: object) -> None:
     """Check the member `name` of a body.
@@ -36,4 +39,4 @@ def separate(value: str | Sequence[str | int | Sequence[int]]) -> list[str | Seq
 
 def _all_token_ids(value: Sequence[object]) -> bool:
     # `type` and not isinstance: a bool is an int to Python and no token id to anybody.
-    return all(type(item) is int and item >= 0 for item in value)
+    return all(type(item) is int and 0 <= item < TOKEN_IDS for item in value)

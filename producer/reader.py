@@ -130,7 +130,7 @@ class Reader:
 def _place(after: str) -> Place:
     try:
         return Place.after(after)
-    except ValueError:
+    except (ValueError, TypeError):
         raise InvalidRequest("after: it reads ATTEMPT-NUMBER, as the events' ids do") from None
 
 

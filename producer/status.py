@@ -8,8 +8,9 @@ from redis.asyncio import Redis
 
 from protocol import reads, watch
 from protocol.call import Call, run, run_all, value_of
+from protocol.errors import Unreadable
 from protocol.handle import Shard
-from protocol.messages import ModelRecord, WorkerRecord
+from protocol.messages import ModelRecord, WaitingJob, WorkerRecord
 from protocol.outlook import Outlook, published
 from protocol.states import Priority
 
@@ -90,14 +91,17 @@ async def _shard(redis: Redis, shard: Shard, models: tuple[str, ...], now_ms: in
 async def _oldest_wait_ms(redis: Redis, shard: Shard, priority: Priority, now_ms: int) -> int:
     head = await run(redis, watch.lane_members(shard, priority, HEAD))
     refs = [ref for member in head if (ref := watch.member_ref(member))]
-    jobs = await _values(redis, [reads.waiting_job(shard, ref) for ref in refs])
-    return max((now_ms - job.submitted_ms for job in jobs if job), default=0)
+    jobs = await run_all(redis, [reads.waiting_job(shard, ref) for ref in refs]) if refs else []
+    return max((now_ms - job.submitted_ms for job in jobs if isinstance(job, WaitingJob)), default=0)
 
 
 async def read_workers(redis: Redis, shard: Shard) -> tuple[WorkerRecord, ...]:
     """The workers of a shard, by label."""
     leases = await run(redis, reads.leases(shard))
-    records = await _values(redis, [reads.worker_record(shard, worker, lease) for worker, lease in leases.items()])
+    calls = [reads.worker_record(shard, worker, lease) for worker, lease in leases.items()]
+    # One that can't be read hides no other.
+    found = await run_all(redis, calls) if calls else []
+    records = [value_of(record) for record in found if not isinstance(record, Unreadable)]
     return tuple(sorted((record for record in records if record), key=lambda record: (record.label, record.id)))
 
 

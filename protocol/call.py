@@ -11,11 +11,13 @@ from redis.asyncio import Redis
 
 from protocol.errors import (
     FleetError,
+    InvalidRequest,
     LibraryMissing,
     NotAllowed,
     ProtocolViolation,
     StoreFull,
     StoreUnavailable,
+    Unreadable,
     WrongType,
 )
 
@@ -24,6 +26,7 @@ R = TypeVar("R")
 Arg = str | bytes | int | float
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+_UNREADABLE = (InvalidRequest, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
 # The last two: inside a function, by Valkey and by Redis.
 _DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 
@@ -90,7 +93,7 @@ async def run(redis: Redis, call: Call[T]) -> T:
         reply = await heed_cancel(asked)
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
-    return call.parse(reply)
+    return _value(call.parse, reply)
 
 
 async def run_all(redis: Redis, calls: Sequence[Call[T]]) -> list[T | FleetError]:
@@ -115,16 +118,24 @@ def run_sync(redis: SyncRedis, call: Call[T]) -> T:
         reply = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
-    return call.parse(reply)
+    return _value(call.parse, reply)
 
 
 def _parse(parse: Callable[[Any], T], reply: object) -> T | FleetError:
     if isinstance(reply, Exception):
         return translate(reply)
     try:
-        return parse(reply)
+        return _value(parse, reply)
     except FleetError as error:
         return error
+
+
+def _value(parse: Callable[[Any], T], reply: object) -> T:
+    """What a reply says. What was written by hand may break any reader: its error would quote it, this one does not."""
+    try:
+        return parse(reply)
+    except _UNREADABLE:
+        raise Unreadable("a key holds what can't be read", "Was it written by hand?") from None
 
 
 def value_of(result: T | FleetError) -> T:

@@ -30,6 +30,12 @@ class InvalidRequest(FleetError):
     code = "invalid_request"
 
 
+class InvalidJson(InvalidRequest):
+    """Not JSON, or JSON that two readers could take for two things; nothing was stored."""
+
+    code = "invalid_json"
+
+
 class InvalidId(InvalidRequest):
     """A pool, tenant, job or stream name holds characters that could reach another key."""
 
@@ -120,7 +126,13 @@ class ProtocolViolation(FleetError):
     code = "protocol_violation"
 
 
-class WrongType(ProtocolViolation):
+class Unreadable(ProtocolViolation):
+    """A key holds what this version can't read: it was written by hand, or by a version that is gone."""
+
+    code = "unreadable"
+
+
+class WrongType(Unreadable):
     """A key holds something else than this version puts there; nothing was read or written."""
 
     code = "wrong_type"
@@ -130,6 +142,12 @@ class WaitTimeout(FleetError):
     """The wait ended before what it waited for: a job, or a worker's answer. That goes on."""
 
     code = "wait_timeout"
+
+
+class OutputFailed(FleetError):
+    """What was to be written could not be: the disk is full, or its quota."""
+
+    code = "output_failed"
 
 
 class SetupError(FleetError):

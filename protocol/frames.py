@@ -11,10 +11,16 @@ _POSITION = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\Z")
 
 
 def decode(frame_id: bytes, payload: bytes) -> Frame:
-    """Read a log entry: its id `<attempt>-<seq>` and its payload, a JSON array of chunks or the seal."""
+    """Read a log entry: its id `<attempt>-<seq>` and its payload, a JSON array of chunks or the seal.
+
+    Raises:
+        ValueError, KeyError, TypeError, InvalidRequest: no worker of ours has sent it.
+    """
     attempt, _, seq = frame_id.partition(b"-")
     value = wire.loads(payload)
     if isinstance(value, list):
+        if not all(isinstance(chunk, dict) for chunk in value):
+            raise ValueError("a frame holds objects")
         return Frame(int(attempt), int(seq), chunks=tuple(value))
     return Frame(int(attempt), int(seq), seal=State(value["seal"]))
 

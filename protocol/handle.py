@@ -8,7 +8,7 @@ from protocol.errors import InvalidId
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}\Z")
 # Own ids must not be able to leave their key (`:`), change the slot (`{`, `}`) or act as a glob or a path.
-_OWN_ID = re.compile(r"[A-Za-z0-9_.@=+~,-]{1,64}\Z")
+_OWN_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.@=+~,-]{1,64}\Z")
 # One spelling a number, so that two handles are equal when their texts are; and never too long for `int`.
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
 
@@ -25,11 +25,23 @@ def check_name(kind: str, value: object) -> str:
     return value
 
 
+def check_text(kind: str, value: object) -> str:
+    """Return `value` if it may name a model or be a label: people's own words, which never stand in a key.
+
+    Raises:
+        InvalidId: it is no text of 1 to 256 characters, or has control characters or halves of them.
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isprintable():
+        raise InvalidId(f"invalid {kind}: use 1 to 256 printable characters")
+    return value
+
+
 def check_own_id(value: object) -> str:
     """Return `value` if it may be a job's own id.
 
     Raises:
-        InvalidId: it has other characters than letters, digits and `_.@=+~,-`, or is not 1 to 64 long, or is no text.
+        InvalidId: it has other characters than letters, digits and `_.@=+~,-`, dots alone, or is not 1 to 64 long, or
+            is no text.
     """
     if not isinstance(value, str) or not _OWN_ID.match(value):
         msg = "invalid job id: use 1 to 64 letters, digits and any of _.@=+~,-"

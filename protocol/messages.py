@@ -10,21 +10,24 @@ from protocol.states import Priority, State, WorkerState
 from protocol.wire import JsonObject
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Tokens = Annotated[int, Field(ge=0)]
+MOST = 2**53
+"""So many tokens or ms are never reached, and no float rounds them."""
+Tokens = Annotated[int, Field(ge=0, le=MOST)]
+MAX_SHARDS = 1_024
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
 
 
 class Message(BaseModel):
     """Base: immutable, and unknown fields are ignored so that neighbours may be newer."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class ModelRecord(Message):
     """Where a model is served: a member of the `models` hash."""
 
-    pool: str
-    shards: Annotated[int, Field(ge=1)] = 1
+    pool: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
     context_tokens: Tokens = 0
     """The longest prompt plus output that the engine takes; 0 when it does not tell."""
 
@@ -184,7 +187,10 @@ class ErrorInfo(Message):
 
 
 class Outcome(Message):
-    """How a job ended. A refusal by the engine (4xx) is a `body` with its status code; `error` means no answer."""
+    """How a job ended. A refusal by the engine (4xx) is a `body` with its status code; `error` means no answer.
+
+    A `body` beside an error, without a status code, is what the engine said before it failed.
+    """
 
     state: State
     attempt: int = 0
@@ -195,16 +201,13 @@ class Outcome(Message):
     @property
     def text(self) -> str:
         """What the first choice says; empty when there is no answer."""
-        for choice in (self.body or {}).get("choices") or ():
-            if choice.get("index", 0) == 0:
-                message = choice.get("message")
-                return (message.get("content") if message is not None else choice.get("text")) or ""
-        return ""
+        return _said(self.body or {}, "message")
 
     @property
     def usage(self) -> JsonObject:
         """The engine's `usage` object; empty when there is none."""
-        return (self.body or {}).get("usage") or {}
+        usage = (self.body or {}).get("usage")
+        return usage if isinstance(usage, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +237,17 @@ class Frame:
 
 def chunk_text(chunk: JsonObject) -> str:
     """The text of choice 0 in a chat or completion chunk; empty when it has none."""
-    for choice in chunk.get("choices") or ():
-        if choice.get("index", 0) == 0:
-            delta = choice.get("delta")
-            return (delta.get("content") if delta is not None else choice.get("text")) or ""
+    return _said(chunk, "delta")
+
+
+def _said(answer: JsonObject, member: str) -> str:
+    """What choice 0 says in its `member`, or as its text; an engine, or a hand in Redis, may have sent anything."""
+    choices = answer.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and choice.get("index", 0) == 0:
+            inner = choice.get(member)
+            text = choice.get("text") if inner is None else inner.get("content") if isinstance(inner, dict) else None
+            return text if isinstance(text, str) else ""
     return ""
 
 

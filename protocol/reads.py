@@ -7,8 +7,10 @@ from typing import Any
 
 from protocol import frames, keys
 from protocol.call import Call
+from protocol.errors import InvalidRequest
 from protocol.handle import Handle, Shard
 from protocol.messages import (
+    MOST,
     AttemptRecord,
     DeadEntry,
     DeadJob,
@@ -75,8 +77,16 @@ def _job_record(reply: Fields) -> JobRecord | None:
     text["spec"] = JobSpec.model_validate_json(text["spec"])
     why = text.pop("why", "")
     text["why"] = Why.model_validate_json(why) if why else None
-    text["history"] = [AttemptRecord.model_validate_json(line) for line in text.get("history", "").splitlines()]
+    text["history"] = _history(text.get("history", ""))
     return JobRecord.model_validate(text)
+
+
+def _history(text: str) -> list[AttemptRecord]:
+    found = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            found.append(AttemptRecord.model_validate_json(line))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,12 @@ def log_after(handle: Handle, position: tuple[int, int], count: int = 1000) -> C
 
 
 def _log(reply: Entries) -> list[Frame]:
-    return [frames.decode(entry_id, fields[b"f"]) for entry_id, fields in reply]
+    found = []
+    for entry_id, fields in reply:
+        # What no worker of ours has sent is missing for the follower, who is told so.
+        with suppress(ValueError, KeyError, TypeError, InvalidRequest):
+            found.append(frames.decode(entry_id, fields[b"f"]))
+    return found
 
 
 def lane_head(shard: Shard, priority: Priority, count: int) -> Call[list[LaneEntry]]:
@@ -155,10 +170,12 @@ def dead_entries(shard: Shard, count: int, before: str = "+") -> Call[list[DeadE
     """At most `count` jobs that were set aside, the last one first; `before` is the last entry seen."""
 
     def parse(reply: Entries) -> list[DeadEntry]:
-        return [
-            DeadEntry(entry_id.decode(), Handle.of(shard, fields[b"j"].decode()), int(fields[b"a"]))
-            for entry_id, fields in reply
-        ]
+        found = []
+        for entry_id, fields in reply:
+            # A place in the stream all the same: who reads on goes on after it.
+            ref, attempt = fields.get(b"j", b"").decode(errors="replace"), fields.get(b"a", b"")
+            found.append(DeadEntry(entry_id.decode(), Handle.of(shard, ref), _small(attempt)))
+        return found
 
     after = before if before == "+" else f"({before}"
     return Call(("XREVRANGE", keys.dead(shard), after, "-", "COUNT", count), parse)
@@ -182,7 +199,13 @@ def _dead_job(reply: Sequence[bytes | None]) -> DeadJob | None:
 
 def dead_mark(handle: Handle) -> Call[str]:
     """The entry of the `dead` stream that stands for a job; empty for a job that is not set aside."""
-    return Call(("HGET", keys.job(handle), "dead"), lambda reply: (reply or b"").decode())
+    return Call(("HGET", keys.job(handle), "dead"), _mark)
+
+
+def _mark(reply: bytes | None) -> str:
+    time_ms, _, number = (reply or b"").partition(b"-")
+    # bytes.isdigit knows ASCII's ten alone.
+    return (reply or b"").decode() if time_ms.isdigit() and number.isdigit() else ""
 
 
 def stored_body(handle: Handle) -> Call[bytes | None]:
@@ -201,9 +224,26 @@ def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
     if spec is None or submitted is None or deadline is None:
         return None
     try:
-        return WaitingJob(JobSpec.model_validate_json(spec), int(submitted), int(deadline), int(strikes or 0))
+        whole = JobSpec.model_validate_json(spec)
+        return WaitingJob(whole, _moment(submitted), _moment(deadline), _moment(strikes or b"0"))
     except ValueError:
         return None
+
+
+def _moment(text: bytes) -> int:
+    """A time in ms, or a count.
+
+    Raises:
+        ValueError: it is none, or too large for any of ours.
+    """
+    value = int(text)
+    if abs(value) > MOST:
+        raise ValueError("too large")
+    return value
+
+
+def _small(text: bytes) -> int:
+    return int(text) if text.isdigit() and len(text) < 16 else 0
 
 
 def leases(shard: Shard) -> Call[dict[str, int]]:
@@ -213,7 +253,8 @@ def leases(shard: Shard) -> Call[dict[str, int]]:
 
 def _leases(reply: Sequence[bytes]) -> dict[str, int]:
     pairs = zip(reply[::2], reply[1::2], strict=True)
-    return {worker.decode(): int(float(lease)) for worker, lease in pairs}
+    # A score may be infinite, when it was written by hand.
+    return {worker.decode(errors="replace"): int(min(max(float(lease), -MOST), MOST)) for worker, lease in pairs}
 
 
 def worker_record(shard: Shard, worker_id: str, lease_ms: int = 0) -> Call[WorkerRecord | None]:
@@ -242,8 +283,8 @@ def _inbox(reply: Sequence[tuple[bytes, Entries]] | None) -> list[InboxEntry]:
 
 def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
     kind, ref, attempt = fields.get(b"k"), fields.get(b"j", b"").decode(errors="replace"), fields.get(b"a", b"")
-    if kind in (b"assign", b"abort") and ":" in ref and attempt.isdigit():
-        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, int(attempt))
+    if kind in (b"assign", b"abort") and ":" in ref and (number := _small(attempt)):
+        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, number)
     # What was written by hand is an unknown command: it is acknowledged and never blocks.
     return InboxEntry(entry_id.decode(), "command", command=fields.get(b"c", b"").decode(errors="replace"))
 
@@ -253,15 +294,16 @@ def done_after(shards: Sequence[Shard], reply_to: str, last: Sequence[str], bloc
     by_key = {keys.done(shard, reply_to).encode(): shard for shard in shards}
 
     def parse(reply: Sequence[tuple[bytes, Entries]] | None) -> list[DoneNotice]:
-        return [
-            DoneNotice(
-                entry_id.decode(),
-                Handle.of(by_key[key], fields[b"j"].decode()),
-                int(fields[b"a"]),
-                State(fields[b"s"].decode()),
-            )
-            for key, entries in reply or ()
-            for entry_id, fields in entries
-        ]
+        return [_notice(by_key[key], entry_id, fields) for key, entries in reply or () for entry_id, fields in entries]
 
     return Call(("XREAD", "COUNT", 500, "BLOCK", block_ms, "STREAMS", *by_key, *last), parse)
+
+
+def _notice(shard: Shard, entry_id: bytes, fields: Fields) -> DoneNotice:
+    """What was written by hand tells of a job that nobody waits for: it is passed over, and never read again."""
+    ref, attempt = fields.get(b"j", b"").decode(errors="replace"), _small(fields.get(b"a", b""))
+    try:
+        state = State(fields.get(b"s", b"").decode())
+    except ValueError:
+        ref, state = "", State.FAILED
+    return DoneNotice(entry_id.decode(), Handle.of(shard, ref), attempt, state)

@@ -7,7 +7,7 @@ from protocol import keys
 from protocol.call import Call
 from protocol.errors import InvalidRequest
 from protocol.handle import Shard
-from protocol.messages import LoadReport
+from protocol.messages import MOST, LoadReport
 from protocol.states import Priority
 from protocol.wire import loads
 
@@ -67,6 +67,8 @@ def worker_now(shard: Shard, worker_id: str, before: WorkerNow | None = None) ->
             who, counts, report_ms = (label.decode(), state.decode()), (int(slots or 0), int(held or 0)), int(at)
             version = int(prefixed or 0)
         except ValueError:
+            return None
+        if not all(abs(number) <= MOST for number in (*counts, report_ms)):
             return None
         if before and before.report_ms == report_ms:
             known, names = before.report, before.models

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.call import value_of
-from protocol.errors import FleetError, WrongType
+from protocol.errors import FleetError, Unreadable
 from protocol.watch import WorkerNow
 from scheduler.policy.prefix_map import PrefixMap
 
@@ -61,6 +61,6 @@ class Prefixes:
             FleetError: Redis did not answer.
         """
         for (worker, version), answer in zip(read, answers, strict=True):
-            hashes = NO_HASHES if isinstance(answer, WrongType) else value_of(answer)
+            hashes = NO_HASHES if isinstance(answer, Unreadable) else value_of(answer)
             self._read[worker] = _Read(version, now_s)
             self._map.told(worker, hashes, store_ms)

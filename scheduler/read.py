@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from protocol import reads, watch
 from protocol.call import Call, run_all, value_of
-from protocol.errors import FleetError, StoreUnavailable, WrongType
+from protocol.errors import FleetError, StoreUnavailable, Unreadable
 from protocol.functions import wake
 from protocol.handle import Shard
 from protocol.messages import WaitingJob
@@ -142,7 +142,7 @@ class Reader:
         self._workers |= _readable(new_workers, tuple(answers))
 
     def _learn(self, member: bytes, ref: str, priority: Priority, answer: WaitingJob | FleetError | None) -> None:
-        if answer is None or isinstance(answer, WrongType):
+        if answer is None or isinstance(answer, Unreadable):
             self._jobs[member] = None
         else:
             job = value_of(answer)

@@ -27,5 +27,7 @@ def _escape(character: str) -> str:
 def write(text: str, stream: TextIO | None = None) -> None:
     """Write and flush: escaped to a terminal, as it is to a file or a pipe."""
     stream = stream or sys.stdout
+    if stream is None:  # closed before the process began
+        return
     stream.write(harmless(text) if stream.isatty() else text)
     stream.flush()

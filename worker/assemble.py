@@ -75,6 +75,8 @@ def _plain_text(chunk: JsonObject) -> str | None:
     if any(value for name, value in choice.items() if name not in {"index", "delta", "text"}):
         return None
     said = choice.get("delta", choice)
+    if said is None:
+        return None
     if said is not choice and len(said) != 1:
         return None
     text = said.get("text" if said is choice else "content")
@@ -119,7 +121,7 @@ def _merge_calls(calls: list[JsonObject], pieces: list[JsonObject]) -> None:
 
 
 def _chat_choice(choice: JsonObject) -> JsonObject:
-    delta = choice.pop("delta", {})
+    delta = choice.pop("delta", None) or {}
     calls = [{name: value for name, value in call.items() if name != "index"} for call in delta.get("tool_calls") or ()]
     message = {name: value for name, value in delta.items() if value is not None and name != "tool_calls"}
     said_otherwise = calls or "function_call" in message or "refusal" in message

@@ -20,7 +20,7 @@ from worker.figures import Tempo
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.transcript import Transcript
-from worker.verdict import Drop, Retries, Verdict, completed, malformed, timed_out, verdict_on
+from worker.verdict import Drop, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
 
 _log = get_logger("worker")
 
@@ -36,6 +36,7 @@ class Attempt:
         limit_s: how long the attempt may run.
         uncached_tokens: what the engine must compute of its prompt, by estimate.
         tempo: its tokens; None before the first one.
+        transcript: what the engine has said.
         on_engine: whether the engine has it, so that its load counts there.
         stopped: how it ends, once somebody has stopped it from outside.
         ended: the engine is done with it, though Redis may not have recorded that yet.
@@ -47,6 +48,7 @@ class Attempt:
     limit_s: float
     uncached_tokens: int = 0
     tempo: Tempo | None = None
+    transcript: Transcript | None = None
     on_engine: bool = False
     stopped: Verdict | None = None
     ended: bool = False
@@ -91,7 +93,7 @@ class Runner:
         verdict = attempt.stopped
         if verdict is None:
             attempt.on_engine = True
-            verdict = await self._verdict(attempt)
+            verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
         self._outbox.end(attempt.out, verdict)
 
@@ -123,7 +125,8 @@ class Runner:
 
     async def _generate(self, attempt: Attempt) -> JsonObject:
         request = _request(attempt)
-        transcript, streams = Transcript(request.endpoint), attempt.started.spec.stream
+        attempt.transcript = transcript = Transcript(request.endpoint)
+        streams = attempt.started.spec.stream
         async with aclosing(self._engine.generate(request)) as chunks:
             async for chunk in chunks:
                 if attempt.stopped:
@@ -171,6 +174,16 @@ def _request(attempt: Attempt) -> EngineRequest:
         tenant=out.handle.tenant,
         prefix=spec.prefix,
     )
+
+
+def _partial(attempt: Attempt) -> JsonObject | None:
+    """What the engine has said so far; None when that was nothing, or can't be put together."""
+    if attempt.transcript is None or attempt.tempo is None:
+        return None
+    try:
+        return attempt.transcript.partial()
+    except Exception:  # noqa: BLE001 - what has broken an answer breaks it once more
+        return None
 
 
 def _place(error: Exception) -> str:

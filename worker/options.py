@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from protocol.errors import SetupError
-from protocol.handle import Shard, check_name
+from protocol.handle import Shard, check_name, check_text
 from worker.engine.base import Engine
 from worker.pool_name import pool_of
 
@@ -33,10 +33,12 @@ class WorkerOptions:
 
         Raises:
             SetupError: no model is named, or the shard is not one of the pool's.
-            InvalidId: the pool's name has other characters than a name may have.
+            InvalidId: the pool's name has other characters than a name may have, or a model's or the label is no text.
         """
         if not self.models:
             raise SetupError("a worker needs the name of a model", "Use --model NAME.")
+        for kind, name in (*(("model", model) for model in self.models), ("label", self.label or "none")):
+            check_text(kind, name)
         if not 0 <= self.shard < self.shards:
             raise SetupError(f"shard {self.shard} is not one of the pool's {self.shards}", "They count from 0.")
         return Shard(check_name("pool", self.pool or pool_of(self.models[0])), self.shard)

@@ -29,6 +29,10 @@ class Transcript:
         if len(self._chunks) >= self._merge_at:
             self._merge()
 
+    def partial(self) -> JsonObject | None:
+        """What came so far, in the shape of a response whose choices have no `finish_reason`; None: nothing."""
+        return assemble(self._endpoint, self._chunks) if self._chunks else None
+
     def response(self) -> JsonObject:
         """The full OpenAI response object.
 

@@ -55,6 +55,13 @@ def failed(code: str, message: str) -> Finish:
     return Finish(Outcome(state=State.FAILED, error=ErrorInfo(code=code, message=message)))
 
 
+def with_partial(verdict: Verdict, body: JsonObject | None) -> Verdict:
+    """Keep what came before a failure: beside the error, and without a status code, it is no whole answer."""
+    if not isinstance(verdict, Finish) or verdict.outcome.error is None or verdict.outcome.body is not None:
+        return verdict
+    return Finish(verdict.outcome.model_copy(update={"body": body}))
+
+
 def timed_out(limit_s: float) -> Finish:
     """The attempt ran for longer than the job allows."""
     return failed("request_timeout", f"it ran for longer than its time limit of {limit_s:g} s")

@@ -6,6 +6,7 @@ from typing import BinaryIO
 from producer.batch import rows
 from producer.batch.lines import BadRow
 from producer.batch.tally import BatchSummary, FinishedRow
+from protocol.errors import OutputFailed
 
 Written = tuple[bytes, FinishedRow]
 
@@ -22,11 +23,21 @@ class Desk:
         self._on_rows = on_rows
 
     def write(self, done: Sequence[Written]) -> None:
-        """Write lines, whole and flushed, and count their rows."""
+        """Write lines, whole and flushed, and count their rows.
+
+        Raises:
+            OutputFailed: they can't be written.
+            BrokenPipeError: nobody reads them any more.
+        """
         if not done:
             return
-        self._writer.write(b"".join(line for line, _ in done))
-        self._writer.flush()
+        try:
+            self._writer.write(b"".join(line for line, _ in done))
+            self._writer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputFailed(f"the output can't be written: {error.strerror}") from None
         finished = [row for _, row in done]
         for row in finished:
             self._summary.add(row)

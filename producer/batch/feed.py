@@ -21,6 +21,7 @@ from protocol.errors import (
     StoreFull,
     StoreUnavailable,
     UnknownModel,
+    Unreadable,
 )
 from protocol.states import Priority
 
@@ -31,7 +32,8 @@ SHORTEST_S = 0.001
 """A row can't have less time than that."""
 LATER = (QueueFull, StoreFull, StoreUnavailable, LibraryMissing)
 """Nothing is wrong with the row: it is submitted again."""
-THE_ROWS_FAULT = (InvalidRequest, UnknownModel, ConflictingId)
+THE_ROWS_FAULT = (InvalidRequest, UnknownModel, ConflictingId, Unreadable)
+"""Submitting it again would end the same way. The last: something else stands under the row's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,11 @@ class Feeder:
         self._desk = desk
         self._summary = summary
 
-    async def feed(self, blocks: AsyncIterator[list[Line]]) -> None:
+    async def feed(self, blocks: AsyncIterator[list[Line | BadRow]]) -> None:
         """Submit all rows, or the first `limit` of them."""
         async for lines in blocks:
             left = len(lines) if self._terms.limit is None else self._terms.limit - self._summary.rows_in
-            await self._feed([parse(line) for line in lines[:left]])
+            await self._feed([parse(line) if isinstance(line, Line) else line for line in lines[:left]])
             if self._summary.rows_in == self._terms.limit:
                 break
         self._window.close()

@@ -9,6 +9,7 @@ from protocol.messages import Endpoint
 from protocol.wire import JsonObject
 
 _BOM = b"\xef\xbb\xbf"
+_AROUND_BYTES = 64 * 1024
 _ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 
 
@@ -40,55 +41,85 @@ class BadRow:
     message: str
 
 
+def longest_line(max_body_bytes: int) -> int:
+    """Bytes of a row whose body is as large as it may be: one character may be written as six, an escape."""
+    return 6 * max_body_bytes + _AROUND_BYTES
+
+
 class LineSplitter:
-    """Splits bytes, as they come, at the newline byte only: U+2028 and its like inside a text are data."""
+    """Splits bytes, as they come, at the newline byte only: U+2028 and its like inside a text are data.
 
-    def __init__(self) -> None:
+    A line of over `max_bytes` is never held, however long it is: it comes as a bad row.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
         """Begin at line 1."""
+        self._max_bytes = max_bytes
         self._rest: list[bytes] = []
-        self._number = 0
+        self._held = self._number = 0
 
-    def feed(self, data: bytes) -> list[Line]:
+    def feed(self, data: bytes) -> list[Line | BadRow]:
         """The lines that `data` completes."""
         *whole, rest = data.split(b"\n")
-        if not whole:
-            self._rest.append(rest)
-            return []
-        whole[0] = b"".join([*self._rest, whole[0]])
-        self._rest = [rest]
-        return self._lines(whole)
-
-    def end(self) -> list[Line]:
-        """The last line, when it has no newline."""
-        rest, self._rest = b"".join(self._rest), []
-        return self._lines([rest]) if rest else []
-
-    def _lines(self, parts: list[bytes]) -> list[Line]:
         lines = []
-        for part in parts:
-            self._number += 1
-            data = (part.removeprefix(_BOM) if self._number == 1 else part).removesuffix(b"\r")
-            if data.strip():
-                lines.append(Line(self._number, data))
+        for part in whole:
+            self._hold(part)
+            lines += self._line()
+        self._hold(rest)
         return lines
+
+    def end(self) -> list[Line | BadRow]:
+        """The last line, when it has no newline."""
+        return self._line() if self._held else []
+
+    def unreadable(self, why: str) -> BadRow:
+        """Stands for the line at which reading came to its end too early."""
+        return BadRow(self._number + 1, None, "unreadable_input", f"the input can't be read on: {why}")
+
+    def _hold(self, part: bytes) -> None:
+        self._held += len(part)
+        if self._held > self._max_bytes:
+            self._rest.clear()
+        elif part:
+            self._rest.append(part)
+
+    def _line(self) -> list[Line | BadRow]:
+        data, held = b"".join(self._rest), self._held
+        self._rest, self._held = [], 0
+        self._number += 1
+        if held > self._max_bytes:
+            message = f"the line has {held} bytes; the limit is {self._max_bytes}"
+            return [BadRow(self._number, None, "too_large", message)]
+        data = (data.removeprefix(_BOM) if self._number == 1 else data).removesuffix(b"\r")
+        return [Line(self._number, data)] if data.strip() else []
 
 
 def parse(line: Line) -> Row | BadRow:
     """Read one line; the body itself is checked when it is submitted."""
     try:
-        data = wire.loads(line.data.decode())
+        line.data.decode()
+        # One level more than a body may have: the row is around it.
+        data = wire.loads_of_user(line.data, wire.MAX_NESTING + 1)
     except UnicodeDecodeError as error:
         return BadRow(line.number, None, "invalid_json_line", f"not UTF-8 at byte {error.start} of the line")
     except InvalidRequest as error:
-        return BadRow(line.number, None, "invalid_json_line", error.message)
+        return BadRow(line.number, _known_id(line.data), "invalid_json_line", error.message)
     if not isinstance(data, dict):
         return BadRow(line.number, None, "invalid_json_line", "the line is no JSON object")
-    custom_id = data.get("custom_id")
     try:
         return Row(line.number, _custom_id(data), _endpoint(data), _body(data))
     except InvalidRequest as error:
-        known_id = custom_id if isinstance(custom_id, str) else None
-        return BadRow(line.number, known_id, error.code, error.message)
+        return BadRow(line.number, _known_id(line.data), error.code, error.message)
+
+
+def _known_id(data: bytes) -> str | None:
+    """The id of a row that is refused, where one can be read."""
+    try:
+        row = wire.loads(data)
+    except InvalidRequest:
+        return None
+    custom_id = row.get("custom_id") if isinstance(row, dict) else None
+    return custom_id if isinstance(custom_id, str) else None
 
 
 def _custom_id(data: JsonObject) -> str:

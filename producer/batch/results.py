@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from protocol import functions, reads
 from protocol.call import Call, patiently, run, run_all, value_of
+from protocol.errors import Unreadable
 from protocol.handle import Handle, Shard
 from protocol.messages import DoneNotice, JobRecord, Outcome
 from protocol.reads import Standing
@@ -45,13 +46,13 @@ class Results:
         return notices
 
     async def standings(self, handles: Sequence[Handle]) -> list[Standing | None]:
-        """How jobs stand; None for a job that is gone."""
-        return await self._all([reads.standing(handle) for handle in handles])
+        """How jobs stand; None for a job that is gone, or that can't be read."""
+        return await self._each([reads.standing(handle) for handle in handles])
 
     async def outcomes(self, ended: Sequence[Ended]) -> list[tuple[JobRecord, Outcome] | None]:
-        """Records and outcomes; None for a job that is gone."""
-        records = await self._all([reads.job_record(job.handle) for job in ended])
-        outcomes = await self._all([reads.outcome(job.handle) for job in ended])
+        """Records and outcomes; None for a job that is gone, or that can't be read."""
+        records = await self._each([reads.job_record(job.handle) for job in ended])
+        outcomes = await self._each([reads.outcome(job.handle) for job in ended])
         pairs = zip(records, outcomes, strict=True)
         return [(record, outcome) if record and outcome else None for record, outcome in pairs]
 
@@ -59,7 +60,7 @@ class Results:
         """Worker id → label, for the workers of these jobs that are still there: a label is what people know."""
         workers = dict.fromkeys((shard, job.worker) for shard, job in jobs)
         new = [(shard, worker) for shard, worker in workers if worker and worker not in self._labels]
-        found = await self._all([reads.worker_record(shard, worker) for shard, worker in new])
+        found = await self._each([reads.worker_record(shard, worker) for shard, worker in new])
         self._labels |= {worker: record.label for (_, worker), record in zip(new, found, strict=True) if record}
         return self._labels
 
@@ -75,6 +76,15 @@ class Results:
         if job.notice is not None:
             return functions.forget_notice(self._batch_id, job.notice)
         return functions.forget(job.handle, job.attempt)
+
+    async def _each(self, calls: Sequence[Call[T | None]]) -> list[T | None]:
+        """What was written by hand concerns its own job alone."""
+
+        async def attempt() -> list[T | None]:
+            results = await run_all(self._redis, calls)
+            return [None if isinstance(result, Unreadable) else value_of(result) for result in results]
+
+        return await _insist(attempt) if calls else []
 
     async def _all(self, calls: Sequence[Call[T]]) -> list[T]:
         async def attempt() -> list[T]:

@@ -13,6 +13,7 @@ from producer.batch import files
 from producer.batch.collect import Collector
 from producer.batch.desk import Desk
 from producer.batch.feed import Feeder, Terms
+from producer.batch.lines import longest_line
 from producer.batch.results import Results
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.batch.window import Window
@@ -59,8 +60,8 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
 
     Args:
         fleet: where to.
-        source: the input file, `target`: the output file, which is replaced; `-` is stdin or stdout.
-        target: see `source`.
+        source: the input file; `-` is stdin, `.gz` is unpacked.
+        target: the output file, which is replaced; `-` is stdout.
         limit: take only so many rows.
         model: run all rows on this model, whatever they name.
         priority: of all rows.
@@ -71,21 +72,22 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
 
     Raises:
         SetupError: a file can't be opened.
+        OutputFailed, BrokenPipeError: the output can't be written, or nobody reads it any more; rows are withdrawn.
         InvalidRequest: an option breaks a rule.
         NotAllowed: the Redis user lacks a right.
     """
     begin = asyncio.get_running_loop().time()
     terms = _terms(model, priority, deadline, limit, begin)
-    if window < 1:
-        raise InvalidRequest("window: it must be at least 1")
     summary, places = BatchSummary(f"batch-{secrets.token_hex(6)}"), Window(window)
     results = Results(fleet.redis, summary.batch_id)
     with files.opened(source, target) as (reader, writer):
-        rows_total = await asyncio.to_thread(files.count_rows, source, limit)
+        longest = longest_line(fleet.settings.max_body_bytes)
+        rows_total = await asyncio.to_thread(files.count_rows, source, limit, longest)
         desk = Desk(writer, summary, _teller(summary, places, rows_total, begin, on_progress, on_row))
         feeder = Feeder(fleet, terms, places, desk, summary)
         try:
-            await _both(feeder.feed(files.blocks(reader)), Collector(results, places, desk, feeder.send).collect())
+            collector = Collector(results, places, desk, feeder.send)
+            await _both(feeder.feed(files.blocks(reader, longest)), collector.collect())
         finally:
             await _withdraw(results, places)
     summary.seconds = asyncio.get_running_loop().time() - begin

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from producer.batch.lines import Row
+from protocol.errors import InvalidRequest
 from protocol.handle import Handle, Shard
 
 
@@ -22,7 +23,13 @@ class Window:
     """Places for rows; the row's own id names it."""
 
     def __init__(self, size: int) -> None:
-        """All places are free."""
+        """All places are free.
+
+        Raises:
+            InvalidRequest: there is none.
+        """
+        if size < 1:
+            raise InvalidRequest("window: it must be at least 1")
         self._size = size
         self._room = asyncio.Event()
         self._news = asyncio.Event()

@@ -13,17 +13,75 @@ end
 
 local function int(n) return string.format('%d', n) end
 local function exact(n) return string.format('%.17g', n) end
-local function number(text) return tonumber(text or 0) or 0 end
-local function tenant_of(ref) return string.match(ref, '^([^:]+):') end
+local MOST = 2 ^ 53                -- beyond it nothing of ours counts: it is infinite, or no number, and counts as 0
+local function number(text)
+  local n = tonumber(text or 0) or 0
+  return n > -MOST and n < MOST and n or 0
+end
+local function tenant_of(ref) return string.match(ref, '^([^:]+):') or '' end
 
--- nil also when something that is no job stands under the key: what was written by hand must not block a lane. But a key
--- that may not be read is no missing job.
+local ENDED = { completed = true, failed = true, cancelled = true, expired = true }
+local HELD = { assigned = true, running = true }
+local WAITING = { queued = true, delayed = true }
+local PRIORITIES = { high = true, medium = true, low = true }
+
+-- What was written by hand must block nobody. These are the only errors that come of it; others are raised, as when a key
+-- may not be read.
+local function by_hand(reply)
+  if type(reply) ~= 'table' or not reply.err then return false end
+  local text = tostring(reply.err)
+  for _, sign in ipairs({ 'WRONGTYPE', 'equal or smaller', 'not an integer' }) do
+    if string.find(text, sign, 1, true) then return true end
+  end
+  error(reply)
+end
+
+-- A read; nil where another type stands under the key.
+local function try(...)
+  local reply = redis.pcall(...)
+  if by_hand(reply) then return nil end
+  return reply
+end
+
+-- What stands under one of our names, and is not ours, gives way; for a week it can be looked at under another name.
+-- Attempt numbers must never come again: they go on from the time, which no count of them has reached.
+local function set_apart(key)
+  redis.call('RENAME', key, key .. ':apart')
+  redis.call('PEXPIRE', key .. ':apart', DEAD_KEEP_MS)
+  if string.sub(key, -6) == ':clock' then redis.call('HSET', key, 'attempt', int(now_ms())) end
+end
+
+-- A write to one of our keys, whatever stands under it.
+local function write(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if not by_hand(reply) then return reply end
+  if command == 'HINCRBY' and redis.call('TYPE', key).ok == 'hash' then
+    local field = ...
+    redis.call('HSET', key, field, field == 'attempt' and int(now_ms()) or 0)
+  else
+    set_apart(key)
+  end
+  return redis.call(command, key, ...)
+end
+
+local function whole(text) return text and #text <= 15 and string.find(text, '^%d+$') and true end
+
+-- Whether a job's fields, in the order of `load_job`, are such as we write them: no move may fail halfway on one.
+local function sound(v)
+  local state, worker, entry, member, score = v[1], v[4], v[5], v[6], tonumber(v[7] or '')
+  if not (ENDED[state] or HELD[state] or WAITING[state]) or not PRIORITIES[v[2]] then return false end
+  if not (whole(v[3] or '0') and whole(v[8] or '0') and whole(v[11]) and tonumber(v[11]) > 0) then return false end
+  if not (whole(v[12] or '0') and whole(v[13] or '0') and whole(v[14])) then return false end
+  if HELD[state] and not (worker and worker ~= '' and string.find(entry or '', '^%d+%-%d+$')) then return false end
+  return not (state == 'queued' or HELD[state]) or (member and score and score == score)
+end
+
+-- nil also when something that is no job stands under the key.
 local function load_job(P, ref)
   local key = job_key(P, ref)
-  local v = redis.pcall('HMGET', key, 'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'frames',
+  local v = try('HMGET', key, 'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'frames',
     'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started')
-  if v.err and not string.find(tostring(v.err), 'WRONGTYPE', 1, true) then error(v) end
-  if v.err or not (v[1] and v[2] and v[11] and v[14]) then return nil end
+  if not v or not sound(v) then return nil end
   return {
     P = P, ref = ref, key = key, state = v[1], priority = v[2], attempt = v[3] or '0', worker = v[4] or '', entry = v[5],
     member = v[6], score = v[7], frames = number(v[8]), log = v[9], reply = v[10] or '', keep = v[11],
@@ -31,8 +89,12 @@ local function load_job(P, ref)
   }
 end
 
-local ENDED = { completed = true, failed = true, cancelled = true, expired = true }
-local HELD = { assigned = true, running = true }
+-- Keys of what is no job: nobody ends it, so it ends by itself. A missing job has none.
+local function put_away(P, ref)
+  for _, key in ipairs({ job_key(P, ref), body_key(P, ref), result_key(P, ref), tokens_key(P, ref) }) do
+    redis.call('PEXPIRE', key, DEAD_KEEP_MS, 'NX')
+  end
+end
 
 -- A worker whose lease is 0 is being reclaimed: it writes nothing from the first call on.
 local function leased(P, worker)
@@ -47,7 +109,7 @@ end
 
 -- A hint for the dispatcher. One is enough: `wake` clears it before the lanes are read.
 local function announce(P, kind, about)
-  if redis.call('XLEN', events_key(P)) == 0 then
+  if try('XLEN', events_key(P)) == 0 then
     redis.call('XADD', events_key(P), '*', 'k', kind, 'v', about)
   end
 end

@@ -3,8 +3,8 @@
 -- Limits count lane plus `due`, for the shard and for the tenant.
 local function count_waiting(P, priority, tenant, delta)
   local key, field = tenant_key(P, tenant), 'q:' .. priority
-  redis.call('HINCRBY', clock_key(P), field, delta)
-  local left = redis.call('HINCRBY', key, field, delta)
+  write('HINCRBY', clock_key(P), field, delta)
+  local left = write('HINCRBY', key, field, delta)
   if delta > 0 then
     if left == delta then redis.call('PERSIST', key) end
   elseif left == 0 then
@@ -29,31 +29,31 @@ end
 local function place_anew(job, cost)
   local P, tenant, p = job.P, tenant_of(job.ref), job.priority
   local c = redis.call('HMGET', clock_key(P), 'vt:' .. p, 'weight:' .. tenant, 'seq')
-  local tag = redis.call('HGET', tenant_key(P, tenant), 'tag:' .. p)
+  local tag = try('HGET', tenant_key(P, tenant), 'tag:' .. p)
   local place = fair_place(job.ref, cost, { vt = c[1], weight = c[2], seq = c[3] }, tag)
   redis.call('HSET', clock_key(P), 'seq', place.seq)
-  redis.call('HSET', tenant_key(P, tenant), 'tag:' .. p, place.tag)
+  write('HSET', tenant_key(P, tenant), 'tag:' .. p, place.tag)
   redis.call('HSET', job.key, 'state', 'queued', 'member', place.member, 'score', place.score)
-  redis.call('ZADD', lane_key(P, p), place.score, place.member)
+  write('ZADD', lane_key(P, p), place.score, place.member)
   announce(P, 'submitted', p)
 end
 
 local function place_back(job)
-  redis.call('ZADD', lane_key(job.P, job.priority), job.score, job.member)
+  write('ZADD', lane_key(job.P, job.priority), job.score, job.member)
   redis.call('HSET', job.key, 'state', 'queued', 'hold', '')
   announce(job.P, 'submitted', job.priority)
 end
 
 -- `hold`: the job keeps its place in the lane for when it comes back.
 local function place_in_due(job, at)
-  redis.call('ZADD', due_key(job.P), int(at), job.ref)
+  write('ZADD', due_key(job.P), int(at), job.ref)
   redis.call('HSET', job.key, 'state', 'delayed', 'hold', 1)
 end
 
 local function release(job)
   local worker = worker_key(job.P, job.worker)
-  redis.call('XDEL', inbox_key(job.P, job.worker), job.entry)
-  redis.call('HINCRBY', worker, 'held', -1)
+  try('XDEL', inbox_key(job.P, job.worker), job.entry)
+  if not try('HINCRBY', worker, 'held', -1) then return end
   if job.strikes == STRIKES_OUT - 1 then redis.call('HSET', worker, 'solo', 0) end
 end
 
@@ -61,9 +61,9 @@ end
 local function unplace(job)
   if HELD[job.state] then return release(job) end
   if job.state == 'queued' then
-    redis.call('ZREM', lane_key(job.P, job.priority), job.member)
+    try('ZREM', lane_key(job.P, job.priority), job.member)
   else
-    redis.call('ZREM', due_key(job.P), job.ref)
+    try('ZREM', due_key(job.P), job.ref)
   end
   count_waiting(job.P, job.priority, tenant_of(job.ref), -1)
 end
@@ -76,7 +76,7 @@ local function finalise(job, state, outcome, code, now, first)
   local id = job.attempt .. '-' .. int(job.frames + 1)
   redis.call('PUBLISH', tokens, id .. ' ' .. seal)
   unplace(job)
-  redis.call('ZREM', deadlines_key(P), job.ref)
+  try('ZREM', deadlines_key(P), job.ref)
   redis.call('SET', result_key(P, job.ref), outcome, 'PX', job.keep)
   local fields = { 'state', state, 'finished', int(now) }
   if code ~= '' then fields[5], fields[6] = 'error', code end
@@ -85,11 +85,11 @@ local function finalise(job, state, outcome, code, now, first)
   redis.call('PEXPIRE', job.key, job.keep)
   redis.call('DEL', body_key(P, job.ref))
   if job.log then
-    redis.call('XADD', tokens, id, 'f', seal)
+    write('XADD', tokens, id, 'f', seal)
     redis.call('PEXPIRE', tokens, LOG_AFTER_SEAL_MS)
   end
   if job.reply ~= '' then
-    redis.call('XADD', done_key(P, job.reply), '*', 'j', job.ref, 'a', job.attempt, 's', state)
+    write('XADD', done_key(P, job.reply), '*', 'j', job.ref, 'a', job.attempt, 's', state)
     redis.call('PEXPIRE', done_key(P, job.reply), job.keep)
   end
   announce(P, 'finished', job.worker)
@@ -106,18 +106,18 @@ local function end_early(job, state, message, now)
   local held = HELD[job.state]
   finalise(job, state, failure(job, state, state, message), state, now, '')
   if held then
-    redis.call('XADD', inbox_key(job.P, job.worker), '*', 'k', 'abort', 'j', job.ref, 'a', job.attempt)
+    try('XADD', inbox_key(job.P, job.worker), '*', 'k', 'abort', 'j', job.ref, 'a', job.attempt)
   end
 end
 
 -- A job given up is set aside with its body, so that it can be replayed; all its keys end at one age.
 local function set_aside(job, code, message, now)
-  local body = redis.call('GET', body_key(job.P, job.ref))
+  local body = try('GET', body_key(job.P, job.ref))
   job.keep = DEAD_KEEP_MS
   finalise(job, 'failed', failure(job, 'failed', code, message), code, now, '')
   redis.call('SET', body_key(job.P, job.ref), body or '', 'PX', DEAD_KEEP_MS)
   if job.log then redis.call('PEXPIRE', tokens_key(job.P, job.ref), DEAD_KEEP_MS) end
-  local entry = redis.call('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref,
+  local entry = write('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref,
     'a', job.attempt)
   redis.call('HSET', job.key, 'dead', entry)
 end
@@ -128,8 +128,9 @@ local function remember(job, fault, why, now)
   local old = redis.call('HGET', job.key, 'history') or ''
   local kept = {}
   for line in string.gmatch(old, '[^\n]+') do kept[#kept + 1] = line end
-  local worker = redis.call('HGET', worker_key(job.P, job.worker), 'label') or ''
-  local last = kept[1] and cjson.decode(kept[#kept]) or {}
+  local worker = try('HGET', worker_key(job.P, job.worker), 'label') or ''
+  local readable, last = pcall(cjson.decode, kept[#kept] or '{}')
+  if not readable or type(last) ~= 'table' then last = {} end
   local again = fault == 'none' and last.fault == fault and last.why == why and last.worker == worker
   kept[#kept + (again and 0 or 1)] = cjson.encode({
     attempt = tonumber(job.attempt), fault = fault, why = why, at_ms = now, worker = worker,
@@ -163,23 +164,23 @@ end
 -- leaves is not to blame, also when the dispatcher moves the rest of its jobs.
 local function empty_inbox(P, worker, state, budget, now)
   local inbox, jobs = inbox_key(P, worker), {}
-  local entries = redis.call('XRANGE', inbox, '-', '+', 'COUNT', budget)
+  local entries = try('XRANGE', inbox, '-', '+', 'COUNT', budget) or {}
   demand(inbox, worker_key(P, worker), prefixes_key(P, worker))
   for i, entry in ipairs(entries) do
     local id, f = entry[1], entry[2]
-    local job = f[2] == 'assign' and load_job(P, f[4])
+    local job = f[2] == 'assign' and f[4] and load_job(P, f[4])
     if job and HELD[job.state] and job.worker == worker and job.entry == id then
       demand_all(job)
       jobs[i] = job
     end
   end
   redis.call('ZADD', workers_key(P), 0, worker)
-  if redis.call('HGET', worker_key(P, worker), 'state') == 'leaving' then state = 'leaving' end
-  redis.call('HSET', worker_key(P, worker), 'state', state)
+  if try('HGET', worker_key(P, worker), 'state') == 'leaving' then state = 'leaving' end
+  write('HSET', worker_key(P, worker), 'state', state)
   local fault, why = 'none', 'its worker left'
   if state == 'lost' then fault, why = 'strike', 'its worker was silent until its lease ended' end
   for i, entry in ipairs(entries) do
-    if jobs[i] then give_back(jobs[i], fault, why, 0, now) else redis.call('XDEL', inbox, entry[1]) end
+    if jobs[i] then give_back(jobs[i], fault, why, 0, now) else try('XDEL', inbox, entry[1]) end
   end
   if #entries == budget then return false end
   redis.call('DEL', inbox, worker_key(P, worker), prefixes_key(P, worker))

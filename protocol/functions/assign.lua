@@ -7,7 +7,7 @@
 -- Counters are written once a call, not once a job.
 local function look_at(P, worker, now)
   local lease = redis.call('ZSCORE', workers_key(P), worker)
-  local f = redis.call('HMGET', worker_key(P, worker), 'state', 'slots', 'held', 'solo')
+  local f = try('HMGET', worker_key(P, worker), 'state', 'slots', 'held', 'solo') or {}
   return {
     ready = lease and tonumber(lease) > now and f[1] == 'active',
     slots = number(f[2]), held = number(f[3]), solo = f[4] == '1', taken = 0,
@@ -21,7 +21,7 @@ end
 
 local function move_to_inbox(job, name, attempt, why, now)
   redis.call('ZREM', lane_key(job.P, job.priority), job.member)
-  local entry = redis.call('XADD', inbox_key(job.P, name), '*', 'k', 'assign', 'j', job.ref, 'a', attempt)
+  local entry = write('XADD', inbox_key(job.P, name), '*', 'k', 'assign', 'j', job.ref, 'a', attempt)
   redis.call('HSET', job.key, 'state', 'assigned', 'attempt', attempt, 'worker', name, 'entry', entry, 'frames', 0,
     'assigned', int(now), 'why', why)
 end
@@ -37,7 +37,7 @@ end
 
 local function write_counters(P, workers, waiting, scores)
   for name, worker in pairs(workers) do
-    if worker.taken > 0 then redis.call('HINCRBY', worker_key(P, name), 'held', worker.taken) end
+    if worker.taken > 0 then write('HINCRBY', worker_key(P, name), 'held', worker.taken) end
     if worker.now_solo then redis.call('HSET', worker_key(P, name), 'solo', 1) end
   end
   for priority, tenants in pairs(waiting) do
@@ -57,7 +57,8 @@ local function take(job, name, worker, attempt, why, round)
 end
 
 -- An entry without its job was not written by us: it would stand at the head of its lane for ever.
-local function drop_orphan(P, member)
+local function drop_orphan(P, member, ref)
+  if ref then put_away(P, ref) end
   for _, priority in ipairs({ 'high', 'medium', 'low' }) do redis.call('ZREM', lane_key(P, priority), member) end
   return 'gone'
 end
@@ -65,7 +66,8 @@ end
 local function assign_one(P, member, name, delay, why, attempt, round)
   local ref = string.match(member, '^%d+:([^:]+:.+)$')
   local job = ref and load_job(P, ref)
-  if not job or job.state ~= 'queued' or job.member ~= member or round.ends[ref] then return drop_orphan(P, member) end
+  if not job then return drop_orphan(P, member, ref) end
+  if job.state ~= 'queued' or job.member ~= member or round.ends[ref] then return drop_orphan(P, member) end
   if name == '' and delay == 0 then
     round.ends[ref] = { job = job, malformed = true }
     return 'malformed'
@@ -127,7 +129,7 @@ local function assign(KEYS, ARGV)
   local jobs, reply = math.min((#ARGV - 1) / 4, 100), { 'ok' }
   local round = { now = now_ms(), workers = {}, waiting = {}, scores = {}, ends = {} }
   demand_keys(P, ARGV, jobs)
-  local last = redis.call('HINCRBY', KEYS[2], 'attempt', jobs) - jobs
+  local last = write('HINCRBY', KEYS[2], 'attempt', jobs) - jobs
   for i = 0, jobs - 1 do
     local member, worker, delay, why = unpack(ARGV, 4 * i + 2, 4 * i + 5)
     reply[i + 2] = assign_one(P, member, worker, tonumber(delay), why, int(last + i + 1), round)

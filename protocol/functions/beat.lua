@@ -23,15 +23,15 @@ local function beat(KEYS, ARGV)
   if lease and tonumber(lease) == 0 or not lease and join ~= '1' then return { 'lost' } end
   local now, key, prefixes = now_ms(), worker_key(P, worker), prefixes_key(P, worker)
   redis.call('ZADD', workers_key(P), int(now + tonumber(lease_ms)), worker)
-  if not lease then redis.call('HSET', key, 'held', 0, 'solo', 0, 'joined', int(now)) end
-  redis.call('HSET', key, 'label', label, 'state', state, 'slots', slots, 'report', report, 'at', int(now),
+  if not lease then write('HSET', key, 'held', 0, 'solo', 0, 'joined', int(now)) end
+  write('HSET', key, 'label', label, 'state', state, 'slots', slots, 'report', report, 'at', int(now),
     'models', models)
-  each(acknowledged, function(entry) redis.call('XDEL', inbox_key(P, worker), entry) end)
-  each(removed, function(hash) redis.call('SREM', prefixes, hash) end)
-  each(added, function(hash) redis.call('SADD', prefixes, hash) end)
-  if added ~= '[]' or removed ~= '[]' then redis.call('HINCRBY', key, 'prefixed', 1) end
+  each(acknowledged, function(entry) try('XDEL', inbox_key(P, worker), entry) end)
+  each(removed, function(hash) write('SREM', prefixes, hash) end)
+  each(added, function(hash) write('SADD', prefixes, hash) end)
+  if added ~= '[]' or removed ~= '[]' then write('HINCRBY', key, 'prefixed', 1) end
   if not lease or anyone_waits(P) then announce(P, 'load', worker) end
-  return { 'ok', tonumber(redis.call('HGET', key, 'held')) }
+  return { 'ok', number(redis.call('HGET', key, 'held')) }
 end
 
 redis.register_function{ function_name = 'tf1_beat', callback = beat, flags = { 'allow-oom' } }

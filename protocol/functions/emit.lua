@@ -3,13 +3,13 @@
 -- → the last sequence number in the log (below seq: resend what is missing) | -1 when the attempt is not yours
 local function emit(KEYS, ARGV)
   local P, ref, attempt, worker, seq, payload = prefix(KEYS), unpack(ARGV, 1, 5)
-  local job = redis.call('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames')
+  local job = try('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames') or {}
   if job[1] ~= 'running' or job[2] ~= attempt or job[3] ~= worker or not leased(P, worker) then return -1 end
-  local last, n = tonumber(job[4]), tonumber(seq)
+  local last, n = number(job[4]), tonumber(seq)
   if n ~= last + 1 then return last end
   local id = attempt .. '-' .. seq
   redis.call('PUBLISH', tokens_key(P, ref), id .. ' ' .. payload)
-  redis.call('XADD', tokens_key(P, ref), id, 'f', payload)
+  write('XADD', tokens_key(P, ref), id, 'f', payload)
   if n == 1 then
     redis.call('HSET', job_key(P, ref), 'frames', seq, 'log', 1, 'first', int(now_ms()))
   else

@@ -3,6 +3,7 @@
 -- → ok | stale | gap last   (the log lacks frames: resend them, then finish)
 local function finish(KEYS, ARGV)
   local P, ref, attempt, worker, frames, state, outcome, code, first = prefix(KEYS), unpack(ARGV, 1, 8)
+  if not ENDED[state] then return redis.error_reply('ERR no state that a job ends in') end
   local job = load_job(P, ref)
   if not held_by(job, attempt, worker) then
     local mine = job and job.attempt == attempt and job.worker == worker

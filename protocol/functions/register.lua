@@ -2,8 +2,8 @@
 -- ARGV model pool record
 -- → '' | the pool that serves this model already
 local function register(KEYS, ARGV)
-  local old = redis.call('HGET', KEYS[1], ARGV[1])
-  local pool = old and cjson.decode(old).pool
+  local readable, old = pcall(cjson.decode, write('HGET', KEYS[1], ARGV[1]) or '{}')
+  local pool = readable and type(old) == 'table' and old.pool
   if pool and pool ~= ARGV[2] then return pool end
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   return ''

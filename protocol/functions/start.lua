@@ -9,7 +9,7 @@ local function start(KEYS, ARGV)
   local now = now_ms()
   if f[1] == 'assigned' then redis.call('HSET', job, 'state', 'running', 'started', int(now)) end
   local body = redis.call('GET', KEYS[2])
-  return { 'ok', f[4] or '', body or '', f[5], number(f[6]), number(f[7]), int(number(f[8]) - now) }
+  return { 'ok', f[4] or '', body or '', f[5] or '', number(f[6]), number(f[7]), int(number(f[8]) - now) }
 end
 
 redis.register_function{ function_name = 'tf1_start', callback = start, flags = { 'allow-oom' } }

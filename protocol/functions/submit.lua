@@ -32,9 +32,9 @@ end
 -- A new run over an old one: the last nonces stay known, and the attempt number rises above the old run's, or a follower
 -- would take the new frames for seen ones.
 local function replace(job, dead, nonces, nonce)
-  if dead then redis.call('XDEL', dead_key(job.P), dead) end
+  if dead and string.find(dead, '^%d+%-%d+$') then try('XDEL', dead_key(job.P), dead) end
   redis.call('DEL', job.key, result_key(job.P, job.ref), tokens_key(job.P, job.ref))
-  local attempt = redis.call('HINCRBY', clock_key(job.P), 'attempt', 1)
+  local attempt = write('HINCRBY', clock_key(job.P), 'attempt', 1)
   return with_nonce(nonces, nonce), int(attempt)
 end
 
@@ -50,8 +50,9 @@ local function submit(KEYS, ARGV)
   local cost, delay, deadline, keep, reply = unpack(ARGV, 7, 11)
   local job, clock, tenant = KEYS[1], KEYS[8], KEYS[10]
   local old, nonces, attempt = redis.call('HMGET', job, 'state', 'digest', 'nonces', 'dead'), nonce, '0'
-  if old[1] then
-    local answer = submit_again(load_job(P, ref), old[2], old[3], nonce, digest, reply)
+  local before, known = old[1] and load_job(P, ref), old[3] or ''
+  if before then
+    local answer = submit_again(before, old[2], known, nonce, digest, reply)
     if answer then return answer end
   end
   local c = redis.call('HMGET', clock, 'q:' .. p, 'limit:' .. p, 'vt:' .. p, 'weight:' .. tenant_of(ref), 'seq')
@@ -59,7 +60,8 @@ local function submit(KEYS, ARGV)
   local t = redis.call('HMGET', tenant, 'q:' .. p, 'tag:' .. p)
   local full = over_limit(p, lane, t[1])
   if full then return full end
-  if old[1] then nonces, attempt = replace(load_job(P, ref), old[4], old[3], nonce) end
+  -- What is no job, though it stands under the job's name, gives way to one.
+  if old[1] then nonces, attempt = replace({ P = P, ref = ref, key = job }, old[4], known, nonce) end
 
   local now = now_ms()
   local waiting = { 'q:' .. p, int(number(c[1]) + 1) }
@@ -88,7 +90,7 @@ local function submit(KEYS, ARGV)
   if mine[2] == '1' then redis.call('PERSIST', tenant) end
   redis.call('HSET', job, unpack(fields))
   redis.call('SET', KEYS[2], body)
-  redis.call('ZADD', KEYS[7], int(now + tonumber(deadline)), ref)
+  write('ZADD', KEYS[7], int(now + tonumber(deadline)), ref)
   if queued then announce(P, 'submitted', p) end
   return { 'ok', fields[2], tonumber(attempt), 1 }
 end

@@ -2,6 +2,20 @@
 -- ARGV token lead_ms lease_ms gap_ms limit:high limit:medium limit:low
 -- → lead ripened expired reclaimed next_due_ms   (counts ≤ 100; next_due_ms: until the next one ripens, -1 when none waits)
 local JOBS_A_CALL = 100
+local LONGEST_WAIT_MS = 3600000
+
+local TYPES = {
+  leader = 'string', clock = 'hash', workers = 'zset', due = 'zset', deadlines = 'zset', events = 'stream',
+  dead = 'stream', ['lane:high'] = 'zset', ['lane:medium'] = 'zset', ['lane:low'] = 'zset',
+}
+
+-- One key of another type would stop the whole shard.
+local function set_strays_apart(P)
+  for name, kind in pairs(TYPES) do
+    local found = redis.call('TYPE', P .. name).ok
+    if found ~= 'none' and found ~= kind then set_apart(P .. name) end
+  end
+end
 
 local function take_lead(P, token, lead_ms)
   local leader = redis.call('GET', leader_key(P))
@@ -25,12 +39,12 @@ local function ripen(P, now)
   local due = redis.call('ZRANGEBYSCORE', due_key(P), '-inf', int(now), 'LIMIT', 0, JOBS_A_CALL)
   for _, ref in ipairs(due) do
     local job = load_job(P, ref)
-    if job then demand_all(job) end
+    if job then demand_all(job) else put_away(P, ref) end
     redis.call('ZREM', due_key(P), ref)
     if job and job.state == 'delayed' then
       -- A retry keeps its score; a delayed job is scored now, or it would jump ahead of the lane's time.
       local f = redis.call('HMGET', job.key, 'hold', 'cost')
-      if f[1] == '1' then place_back(job) else place_anew(job, f[2]) end
+      if f[1] == '1' and job.member and tonumber(job.score or '') then place_back(job) else place_anew(job, f[2]) end
     end
   end
   return #due
@@ -44,6 +58,7 @@ local function expire(P, now)
       demand_all(job)
       end_early(job, 'expired', 'its deadline passed', now)
     else
+      if not job then put_away(P, ref) end
       redis.call('ZREM', deadlines_key(P), ref)
     end
   end
@@ -61,6 +76,7 @@ end
 
 local function tick(KEYS, ARGV)
   local P, token, lead_ms, lease_ms, gap_ms = prefix(KEYS), unpack(ARGV, 1, 4)
+  set_strays_apart(P)
   if not take_lead(P, token, lead_ms) then return { 0, 0, 0, 0, -1 } end
   local now = now_ms()
   redis.call('HSET', clock_key(P), 'limit:high', ARGV[5], 'limit:medium', ARGV[6], 'limit:low', ARGV[7])
@@ -68,7 +84,7 @@ local function tick(KEYS, ARGV)
   local ripened, expired, reclaimed = ripen(P, now), expire(P, now), reclaim(P, now)
   local head = redis.call('ZRANGE', due_key(P), 0, 0, 'WITHSCORES')
   local wait = head[2] and math.max(0, tonumber(head[2]) - now) or -1
-  return { 1, ripened, expired, reclaimed, math.floor(wait) }
+  return { 1, ripened, expired, reclaimed, math.floor(math.min(wait, LONGEST_WAIT_MS)) }
 end
 
 redis.register_function{ function_name = 'tf1_tick', callback = tick, flags = { 'allow-oom' } }

@@ -78,7 +78,7 @@ async def test_rows_of_every_fate_have_their_line(
         "nobody's": "unknown_model",
         "streamed": "invalid_request",
         "long": "invalid_request",
-        "seed": "invalid_request",
+        "seed": "invalid_json_line",
     }
     assert lines["refused"]["response"]["status_code"] == 400
     assert "line 3: " in lines[None]["error"]["message"]

@@ -16,9 +16,9 @@ from protocol.states import State
 
 
 def split(*parts: bytes) -> list[tuple[int, bytes]]:
-    splitter = LineSplitter()
+    splitter = LineSplitter(1_000_000)
     lines = [line for part in parts for line in splitter.feed(part)]
-    return [(line.number, line.data) for line in [*lines, *splitter.end()]]
+    return [(line.number, line.data) for line in [*lines, *splitter.end()] if isinstance(line, Line)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from producer.bodies import MAX_MESSAGES, MAX_NESTING, check
+from producer.bodies import MAX_MESSAGES, check
 from protocol import wire
 from protocol.errors import InvalidRequest, TooLarge
 from protocol.messages import Endpoint
@@ -133,8 +133,8 @@ def test_size_nesting_and_number_of_messages_are_bounded() -> None:
     with pytest.raises(TooLarge, match=r"^messages: 1001"):
         check(CHAT, chat(messages=[USER] * (MAX_MESSAGES + 1)), LIMIT)
     check(CHAT, chat(messages=[USER] * MAX_MESSAGES), LIMIT)
-    assert "nested" in refusal(CHAT, chat(extra=nested(MAX_NESTING)))
-    check(CHAT, chat(extra=nested(MAX_NESTING - 1)), LIMIT)
+    assert "nested" in refusal(CHAT, chat(extra=nested(wire.MAX_NESTING)))
+    check(CHAT, chat(extra=nested(wire.MAX_NESTING - 1)), LIMIT)
     check(CHAT, chat(extra="[{" * 100), LIMIT)
     refusal(CHAT, chat(extra=nested(5_000)))
 

@@ -12,7 +12,7 @@ from protocol.errors import InvalidId
 from protocol.handle import Handle, Shard, check_name, check_own_id
 
 names = st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True)
-own_ids = st.from_regex(r"[A-Za-z0-9_.@=+~,-]{1,64}", fullmatch=True)
+own_ids = st.from_regex(r"[A-Za-z0-9_.@=+~,-]{1,64}", fullmatch=True).filter(lambda text: text.strip("."))
 handles = st.builds(Handle, st.builds(Shard, names, st.integers(0, 999)), names, own_ids)
 
 

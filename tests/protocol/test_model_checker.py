@@ -17,8 +17,8 @@ CARELESS = {
     "attempts are not compared": ("job.attempt == attempt and job.worker == worker and leased", "job.worker == worker"),
     "workers are not compared": ("job.worker == worker and leased(", "leased("),
     "nonces are forgotten": ("if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true)", "if false"),
-    "a slot is never freed": ("redis.call('HINCRBY', worker, 'held', -1)", ""),
-    "a deadline outlives its job": ("redis.call('ZREM', deadlines_key(P), job.ref)", ""),
+    "a slot is never freed": ("worker, 'held', -1)", "worker, 'held', 0)"),
+    "a deadline outlives its job": ("try('ZREM', deadlines_key(P), job.ref)", ""),
     "the leader's token is not compared": ("if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then"),
     "an old result is kept": ("redis.call('DEL', job.key, result_key(job.P, job.ref), ", "redis.call('DEL', job.key, "),
 }

@@ -4,12 +4,12 @@ import pytest
 
 from protocol import functions, keys, reads
 from protocol.call import Call
-from protocol.errors import InvalidId, QueueFull, StoreFull
+from protocol.errors import InvalidId, ProtocolViolation, QueueFull, StoreFull
 from protocol.functions import STALE
 from protocol.handle import Handle, Shard, check_own_id
 from protocol.states import Priority, State
 from tests.protocol.branches import BRANCHES, Branch, denials
-from tests.support.builders import LIMITS, SHARD, a_submission, tick_as
+from tests.support.builders import LIMITS, SHARD, a_submission, completed, tick_as
 from tests.support.driver import Driver
 from tests.support.servers import Server
 from tests.support.store_clock import StoreClock
@@ -317,3 +317,14 @@ def test_a_full_redis_refuses_new_work_and_finishes_what_it_has(real_driver: Dri
         assert driver.run(functions.forget(handle, attempt))
     finally:
         driver.redis.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize("state", ["running", "queued", "", "done\n", "completed "])
+def test_a_state_that_no_job_ends_in_is_refused(driver: Driver, state: str) -> None:
+    handle, attempt = driver.running()
+    keys_and_args = list(functions.finish(completed(handle, attempt)).command)
+    keys_and_args[keys_and_args.index(State.COMPLETED)] = state
+    with pytest.raises(ProtocolViolation, match="no state that a job ends in"):
+        driver.run(Call(tuple(keys_and_args), str))
+    assert driver.job(handle).state is State.RUNNING
+    assert driver.finish(handle, attempt).accepted

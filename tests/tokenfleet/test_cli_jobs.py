@@ -93,7 +93,7 @@ def test_prompts_and_bodies_come_from_stdin(fleet_url: str) -> None:
     [
         (["submit", "x", "--model", "other"], "unknown_model", Exit.INVALID),
         (["submit", "x", "--id", "a:b"], "invalid_id", Exit.INVALID),
-        (["submit", "--body", "-"], "invalid_request", Exit.INVALID),
+        (["submit", "--body", "-"], "invalid_json", Exit.INVALID),
         (["job", "m.0.default.none"], "unknown_job", Exit.INVALID),
         (["follow", "m.0.default.none"], "unknown_job", Exit.INVALID),
         (["cancel", "m.0.default.none"], "unknown_job", Exit.INVALID),

@@ -1,14 +1,17 @@
 """The command `tokenfleet`: finds a subcommand, runs it, and turns what went wrong into a message and an exit code."""
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from protocol.errors import FleetError
 from tokenfleet.cli.exits import Exit, exit_of, explained
-from tokenfleet.cli.options import wants_json
-from tokenfleet.cli.output import print_error, print_json
+from tokenfleet.cli.output import print_error
+from tokenfleet.cli.streams import guarded, noticing
 
 
 class Entry(NamedTuple):
@@ -44,25 +47,50 @@ class LazyGroup(click.Group):
 
 
 class App(LazyGroup):
-    """The outermost group: no typed error leaves it as a traceback."""
+    """The outermost group: no typed error leaves it as a traceback, and each end has an exit code of the table."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:  # noqa: ANN401 - click's own signature
+        """Run the command line and exit."""
+        given = list(sys.argv[1:] if args is None else args)
+        with guarded():
+            code = self._ended(given, extra)
+        sys.exit(code)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401 - click's own signature
+        """Parse the words of the command line; help is printed here."""
+        with noticing():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
-        """Run the subcommand and end with an exit code of the table."""
-        try:
+        """Run the subcommand."""
+        with noticing():
             return super().invoke(ctx)
+
+    def _ended(self, args: list[str], extra: dict[str, Any]) -> int:
+        """The exit code of a command line, once its error is told."""
+        # Looked for in the words themselves: when they can't be parsed, no option is known yet.
+        as_json = "--json" in takewhile("--".__ne__, args)
+        try:
+            code = super().main(args, **extra | {"standalone_mode": False})
         except FleetError as error:
-            with ctx:
-                print_error(error, as_json=wants_json())
-            ctx.exit(exit_of(error))
-        except click.UsageError as error:
-            with ctx:
-                if not wants_json():
-                    raise
-                print_json({"error": {"code": "usage", "message": error.format_message(), "hint": ""}})
-            ctx.exit(Exit.INVALID)
-        except KeyboardInterrupt:
+            print_error(error, as_json=as_json)
+            return exit_of(error)
+        except click.ClickException as error:
+            if as_json:
+                print_error(Usage(error.format_message()), as_json=True)
+            else:
+                error.show()
+            return Exit.INVALID
+        except click.Abort:
             click.echo("interrupted", err=True)
-            ctx.exit(Exit.INTERRUPTED)
+            return Exit.INTERRUPTED
+        return code if isinstance(code, int) else Exit.CLEAN
+
+
+class Usage(FleetError):
+    """The command line itself is wrong."""
+
+    code = "usage"
 
 
 EPILOG = f"""\b

@@ -33,7 +33,9 @@ def command() -> None:
 
 
 @command.command("run")
-@click.option("-i", "--input", "source", required=True, metavar="IN", help="One request a line; - is stdin.")
+@click.option(
+    "-i", "--input", "source", required=True, metavar="IN", help="One request a line; - is stdin, .gz is unpacked."
+)
 @click.option("-o", "--output", "target", required=True, metavar="OUT", help="Replaced by the answers; - is stdout.")
 @click.option("--model", help="Run all rows on this model, whatever they name.")
 @click.option("--limit", type=click.IntRange(0), help="Take only the first N rows.")
@@ -70,7 +72,8 @@ def run(context: click.Context, **options: Unpack[Options]) -> None:
 
     \b
     Exit codes: 0 all rows completed, 2 a file can't be opened or an option is wrong, 3 some rows failed,
-    4 Redis is away, 130 interrupted: the rows that waited are withdrawn.
+    4 Redis is away or the disk is full, 130 interrupted, 141 nobody reads OUT any more; the rows that waited are
+    withdrawn.
     """
     summary = with_fleet(lambda fleet: _run(fleet, options))
     if wants_json():

@@ -13,14 +13,16 @@ class Exit(IntEnum):
     FAILED = 3
     UNAVAILABLE = 4
     INTERRUPTED = 130
+    CLOSED_PIPE = 141
 
 
 MEANINGS = {
     Exit.CLEAN: "done, nothing failed",
     Exit.INVALID: "invalid input, setup or usage; nothing was done",
     Exit.FAILED: "finished, and a job or some rows failed, were cancelled or expired",
-    Exit.UNAVAILABLE: "Redis or the fleet is unavailable, full, or did not answer in time",
+    Exit.UNAVAILABLE: "Redis or the fleet is unavailable, full, or did not answer in time; or the disk is full",
     Exit.INTERRUPTED: "interrupted by Ctrl-C or a signal",
+    Exit.CLOSED_PIPE: "nobody reads the output any more, as after `| head`",
 }
 
 _AWAY = (
@@ -31,6 +33,7 @@ _AWAY = (
     errors.NotAllowed,
     errors.ProtocolViolation,
     errors.WaitTimeout,
+    errors.OutputFailed,
 )
 
 

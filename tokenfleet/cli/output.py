@@ -16,7 +16,9 @@ def print_json(value: object) -> None:
 def print_error(error: FleetError, *, as_json: bool) -> None:
     """The error as `error: message` and its hint on stderr, or as one JSON object on stdout."""
     if as_json:
-        print_json({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+        # A name that is no text, as a command line can bring one, can't be JSON.
+        message, hint = (text.encode(errors="backslashreplace").decode() for text in (error.message, error.hint))
+        print_json({"error": {"code": error.code, "message": message, "hint": hint}})
         return
     click.echo(f"{click.style('error:', fg='red', bold=True)} {harmless(error.message)}", err=True)
     if error.hint:

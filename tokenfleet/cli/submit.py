@@ -1,17 +1,17 @@
 """`tokenfleet submit`: one job."""
 
-import sys
-from typing import IO, TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
-from protocol.errors import InvalidRequest
+from protocol.errors import InvalidJson, InvalidRequest
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.durations import duration
 from tokenfleet.cli.events import answer_of, exit_of_outcome, outcome_as_json, print_events, print_failure
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import json_option, shared_options, wants_json
 from tokenfleet.cli.output import print_json
+from tokenfleet.cli.streams import InputFile, read_stdin
 from tokenfleet.terminal import write
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Options(TypedDict):
     """The options of `submit`, as click hands them over."""
 
-    body: IO[bytes] | None
+    body: bytes | None
     model: str | None
     system: str | None
     priority: str
@@ -42,7 +42,7 @@ class Options(TypedDict):
 
 @click.command("submit")
 @click.argument("prompt", required=False)
-@click.option("--body", type=click.File("rb"), help="A whole OpenAI request body as JSON; - reads stdin.")
+@click.option("--body", type=InputFile(), help="A whole OpenAI request body as JSON; - reads stdin.")
 @click.option("--model", help="The model; may be left out when the fleet serves only one.")
 @click.option("--system", help="The system message of a chat.")
 @click.option(
@@ -96,23 +96,30 @@ def _request(prompt: str | None, options: Options) -> "JsonObject":
     """The OpenAI body that the arguments describe, without the model."""
     if (prompt is None) == (options["body"] is None):
         raise InvalidRequest("give either a PROMPT or --body")
-    body = _chat(prompt, options["system"]) if prompt is not None else _whole_body(options["body"])
+    body = _chat(prompt, options["system"]) if prompt is not None else _whole_body(options["body"] or b"")
     given = {"max_tokens": options["max_tokens"], "temperature": options["temperature"]}
     return body | {name: value for name, value in given.items() if value is not None}
 
 
 def _chat(prompt: str, system: str | None) -> "JsonObject":
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = _text(read_stdin()) if prompt == "-" else prompt
     first = [{"role": "system", "content": system}] if system else []
     return {"messages": [*first, {"role": "user", "content": text}]}
 
 
-def _whole_body(file: IO[bytes] | None) -> "JsonObject":
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"stdin is not UTF-8 at byte {error.start}") from None
+
+
+def _whole_body(data: bytes) -> "JsonObject":
     from protocol import wire
 
-    body = wire.loads(file.read() if file else b"")
+    body = wire.loads_of_user(data)
     if not isinstance(body, dict):
-        raise InvalidRequest("the body is not a JSON object")
+        raise InvalidJson("the body is not a JSON object")
     return body
 
 

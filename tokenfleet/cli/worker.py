@@ -44,7 +44,7 @@ class Options(TypedDict):
 @click.option("--standby", is_flag=True, help="Load the model and take no jobs until `workers promote`.")
 @click.option("--pool", default="", help="The pool to join.  [default: named after the model]")
 @click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which of the pool's shards.")
-@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="How many the pool has.")
+@click.option("--shards", type=click.IntRange(1, 1024), default=1, show_default=True, help="How many the pool has.")
 @click.option("--label", default="", help="What people call this worker.  [default: host and process id]")
 @click.option("--slots", type=click.IntRange(0), default=0, help="Jobs at once.  [default: what the engine can hold]")
 @click.option(

@@ -9,12 +9,14 @@ import aiohttp
 from protocol.errors import SetupError
 from protocol.wire import JsonObject, dumps
 from worker.engine.base import EngineDead, EngineFault, EngineRequest
-from worker.engine.openai_rules import error_of_status, read_object, upstream_body
+from worker.engine.openai_rules import error_of_status, read_embeddings, read_object, upstream_body
 from worker.engine.sse import SseError, SseParser
 
 CONNECT_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_STREAM_BYTES = 512 * 1024 * 1024
+"""A stream repeats much of what stands once in a whole answer."""
 DONE = "[DONE]"
 
 
@@ -51,11 +53,14 @@ class Upstream:
             EngineError: what the answer or the broken connection means; `EngineDead` only when the server
                 could not be reached at all.
         """
-        parser = SseParser()
+        parser, received = SseParser(), 0
         async with _translated(), self._post(request) as response:
             if response.content_type != "text/event-stream":
                 raise EngineFault("the engine answered something else than a stream")
             async for piece in response.content.iter_any():
+                received += len(piece)
+                if received > MAX_STREAM_BYTES:
+                    raise EngineFault("the engine's answer is too long")
                 for data in parser.feed(piece):
                     if data == DONE:
                         return
@@ -65,7 +70,7 @@ class Upstream:
     async def fetch(self, request: EngineRequest) -> JsonObject:
         """The whole answer to a request that does not stream; raises as `generate`."""
         async with _translated(), self._post(request) as response:
-            return read_object(await _read(response))
+            return read_embeddings(await _read(response))
 
     async def call(self, method: str, path: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, bytes]:
         """Status and content of a request without a body; status 0 when the server did not answer in time."""

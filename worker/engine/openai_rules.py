@@ -6,8 +6,8 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 
 from protocol.errors import InvalidRequest
-from protocol.messages import Endpoint
-from protocol.wire import JsonObject, loads
+from protocol.messages import MOST, Endpoint
+from protocol.wire import MAX_NESTING, JsonObject, loads, nested_over
 from worker.engine.answers import error_body, usage
 from worker.engine.base import Capacity, EngineBusy, EngineError, EngineFault, EngineRefused
 from worker.engine.options import EngineOptions
@@ -85,7 +85,21 @@ def read_chunk(data: str, now: datetime) -> JsonObject:
     choices = chunk.get("choices")
     if not isinstance(choices, list) or not all(_is_choice(choice) for choice in choices):
         raise EngineFault("the engine's stream holds an event that is no chunk")
+    _check_usage(chunk)
     return chunk
+
+
+def read_embeddings(content: bytes) -> JsonObject:
+    """The answer to a request for embeddings.
+
+    Raises:
+        EngineFault: it is none.
+    """
+    answer = read_object(content)
+    if not isinstance(answer.get("data"), list):
+        raise EngineFault("the engine's answer holds no embeddings")
+    _check_usage(answer)
+    return answer
 
 
 def speaks(chunk: JsonObject) -> bool:
@@ -111,12 +125,13 @@ def capacity_of(options: EngineOptions, models: JsonObject, props: JsonObject) -
         models: the answer of `/v1/models`, or empty.
         props: the answer of llama.cpp's `/props`, or empty.
     """
-    records = [record for record in models.get("data") or [] if isinstance(record, dict)]
+    listed = models.get("data")
+    records = [record for record in (listed if isinstance(listed, list) else ()) if isinstance(record, dict)]
     chosen = next((record for record in records if record.get("id") == options.model), None)
     record = chosen or (records[0] if records else {})
-    per_slot = _count((props.get("default_generation_settings") or {}).get("n_ctx"))
+    per_slot = _count(_member(props, "default_generation_settings").get("n_ctx"))
     slots = options.slots or _count(props.get("total_slots")) or DEFAULT_SLOTS
-    told = _count(record.get("max_model_len")) or per_slot or _count((record.get("meta") or {}).get("n_ctx"))
+    told = _count(record.get("max_model_len")) or per_slot or _count(_member(record, "meta").get("n_ctx"))
     return Capacity(
         slots=slots,
         context_tokens=options.context_tokens or told,
@@ -125,7 +140,34 @@ def capacity_of(options: EngineOptions, models: JsonObject, props: JsonObject) -
 
 
 def _is_choice(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("delta") or {}, dict)
+    """Whether all that is read of a choice later is of its type."""
+    if not isinstance(value, dict) or not _is_count(value.get("index", 0)):
+        return False
+    delta, text = value.get("delta"), value.get("text")
+    if not isinstance(delta, dict | None) or not isinstance(text, str | None):
+        return False
+    calls = delta.get("tool_calls") if delta else None
+    return calls is None or (isinstance(calls, list) and all(isinstance(call, dict) for call in calls))
+
+
+def _check_usage(answer: JsonObject) -> None:
+    """Figures below zero, or of another type, would be added up for good."""
+    figures = answer.get("usage")
+    if figures is None:
+        return
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    if not isinstance(figures, dict) or not all(_is_count(figures.get(name) or 0) for name in names):
+        raise EngineFault("the engine's usage figures make no sense")
+
+
+def _is_count(value: object) -> bool:
+    # `type` and not isinstance: true is an int to Python.
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _member(value: JsonObject, name: str) -> JsonObject:
+    member = value.get(name)
+    return member if isinstance(member, dict) else {}
 
 
 def _count(value: object) -> int:
@@ -137,7 +179,9 @@ def _object_or_none(content: bytes | str) -> JsonObject | None:
         value = loads(content)
     except InvalidRequest:
         return None
-    return value if isinstance(value, dict) else None
+    encoded = content if isinstance(content, bytes) else content.encode()
+    # What is read can be deeper than what can be written.
+    return value if isinstance(value, dict) and not nested_over(MAX_NESTING, value, encoded) else None
 
 
 def _made(status_code: int) -> JsonObject:

@@ -13,19 +13,20 @@ class SseParser:
     """Follows the WHATWG rules for `data`; other fields and comments carry nothing for OpenAI streams."""
 
     def __init__(self, max_line_chars: int = MAX_LINE_CHARS) -> None:
-        """Begin a stream; a line may have at most `max_line_chars`."""
+        """Begin a stream; a line, and an event of several lines, may have at most `max_line_chars`."""
         self._max_line_chars = max_line_chars
         self._decode = getincrementaldecoder("utf-8-sig")().decode
         self._line: list[str] = []
         self._line_chars = 0
         self._data: list[str] = []
+        self._data_chars = 0
         self._after_cr = False
 
     def feed(self, piece: bytes) -> list[str]:
         """The data of each event that this piece completes.
 
         Raises:
-            SseError: invalid UTF-8, or a line that is too long.
+            SseError: invalid UTF-8, or a line or an event that is too long.
         """
         try:
             text = self._decode(piece)
@@ -58,10 +59,18 @@ class SseParser:
         if line:
             name, _, value = line.partition(":")
             if name == "data":
-                self._data.append(value.removeprefix(" "))
+                self._add(value.removeprefix(" "))
             return None
         if not self._data:
             return None
         event = "\n".join(self._data)
         self._data.clear()
+        self._data_chars = 0
         return event
+
+    def _add(self, text: str) -> None:
+        # One more for the line's end: empty lines without an end need memory too.
+        self._data_chars += len(text) + 1
+        if self._data_chars > self._max_line_chars:
+            raise SseError(f"the stream has an event of more than {self._max_line_chars} characters")
+        self._data.append(text)

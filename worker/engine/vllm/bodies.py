@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NoReturn
 
+from protocol.errors import InvalidRequest
+from protocol.media import check_parts
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
 from worker.engine.answers import error_body
@@ -38,6 +40,7 @@ def check_body(endpoint: Endpoint, body: JsonObject, limits: BodyLimits) -> None
         EngineRefused: with status 400; the message names the member and repeats nothing of its value.
     """
     _check_prompts(endpoint, body, limits)
+    _check_media(body)
     _check_identity(body)
     if endpoint == "/v1/embeddings":
         return
@@ -74,6 +77,17 @@ def _check_prompts(endpoint: Endpoint, body: JsonObject, limits: BodyLimits) -> 
         if 0 < limits.context_tokens < len(ids) + output and body.get("truncate_prompt_tokens") is None:
             message = f"{name}: it has {len(ids)} tokens; the model takes {limits.context_tokens}, output included"
             _refuse(message, "context_length_exceeded")
+
+
+def _check_media(body: JsonObject) -> None:
+    """The producer has refused these: what it never saw was written into Redis by hand."""
+    messages = body.get("messages")
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
+        try:
+            check_parts(f"messages.{index}.content", content if isinstance(content, list) else ())
+        except InvalidRequest as error:
+            _refuse(error.message)
 
 
 def _check_identity(body: JsonObject) -> None:

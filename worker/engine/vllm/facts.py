@@ -50,7 +50,8 @@ def facts_of(
     """
     config = _section(info, "vllm_config")
     scheduler, model = _section(config, "scheduler_config"), _section(config, "model_config")
-    records = [record for record in models.get("data") or [] if isinstance(record, dict) and record.get("id")]
+    listed = models.get("data")
+    records = [one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict) and one.get("id")]
     names = tuple(str(record["id"]) for record in records)
     if options.model and options.model not in names:
         raise SetupError(

@@ -1,0 +1,68 @@
+"""What a body demands of the form of its answer: as far as a shape shows it. The engine's own check goes further."""
+
+from collections.abc import Mapping
+
+from protocol import wire
+from protocol.errors import InvalidRequest
+from protocol.wire import JsonObject
+
+MAX_SCHEMA_BYTES = 64 * 1024
+MAX_REGEX_CHARS = 8_192
+
+
+def check_constraints(body: JsonObject) -> None:
+    """Check JSON schemas and regexes in a body.
+
+    Raises:
+        InvalidRequest: one has another type, is empty, or too large; the message names the member alone.
+    """
+    _check_format(body.get("response_format"))
+    structured = body.get("structured_outputs")
+    if structured is not None and not isinstance(structured, Mapping):
+        raise InvalidRequest("structured_outputs: an object is required")
+    guided = {kind: body.get(f"guided_{kind}") for kind in ("json", "regex")}
+    for prefix, kinds in (("guided_", guided), ("structured_outputs.", structured or {})):
+        _check_schema(f"{prefix}json", kinds.get("json"))
+        _check_regex(f"{prefix}regex", kinds.get("regex"))
+
+
+def _check_format(wanted: object) -> None:
+    if wanted is None:
+        return
+    if not isinstance(wanted, Mapping) or not isinstance(wanted.get("type"), str):
+        raise InvalidRequest("response_format: an object with a type is required")
+    if wanted["type"] != "json_schema":
+        return
+    named = wanted.get("json_schema")
+    if not isinstance(named, Mapping) or named.get("schema") is None:
+        raise InvalidRequest("response_format.json_schema: an object with a schema is required")
+    _check_schema("response_format.json_schema.schema", named["schema"])
+
+
+def _check_schema(where: str, schema: object) -> None:
+    if schema is None:
+        return
+    if isinstance(schema, str):
+        encoded = schema.encode()
+        try:
+            schema = wire.loads(encoded)
+        except InvalidRequest:
+            raise InvalidRequest(f"{where}: it is no JSON schema") from None
+    else:
+        encoded = wire.dumps(schema)
+    if not isinstance(schema, Mapping):
+        raise InvalidRequest(f"{where}: a JSON schema must be an object")
+    if len(encoded) > MAX_SCHEMA_BYTES:
+        raise InvalidRequest(f"{where}: it has {len(encoded)} bytes; the limit is {MAX_SCHEMA_BYTES}")
+    # As the `type` of the whole schema only a name or a list of names is known to any dialect.
+    if not isinstance(schema.get("type", ""), str | list):
+        raise InvalidRequest(f"{where}.type: a text or a list is required")
+
+
+def _check_regex(where: str, regex: object) -> None:
+    if regex is None:
+        return
+    if not isinstance(regex, str) or not regex:
+        raise InvalidRequest(f"{where}: a text that is not empty is required")
+    if len(regex) > MAX_REGEX_CHARS:
+        raise InvalidRequest(f"{where}: it has {len(regex)} characters; the limit is {MAX_REGEX_CHARS}")
