@@ -14,6 +14,7 @@ from protocol.handle import Handle
 from protocol.messages import InboxEntry, LoadReport
 from protocol.states import Priority, State
 from tests.protocol.rules import Rules
+from tests.support import snapshot
 from tests.support.builders import SHARD, a_handle, a_submission, completed, join_worker, tick_as
 from tests.support.store_clock import StoreClock
 
@@ -50,7 +51,7 @@ class Walk:
         self._answered: dict[str, set[str]] = {}
         """Nonces that were answered while their job was known."""
         self._history = [f"seed {seed}"]
-        self.rules = Rules(redis)
+        self.rules = Rules(lambda: snapshot.take(redis))
         self._steps: dict[Callable[[], object], int] = {
             self._submit: 10,
             self._submit_the_last_again: 3,
