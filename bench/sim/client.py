@@ -103,7 +103,9 @@ class SimPubSub:
         message = self._heard.popleft()
         if not self._heard and not self._broken:
             self._news.clear()
-        return {"type": message[0].decode(), "channel": message[1], "data": message[-1]}
+        # Redis answers a ping of who subscribes to nothing with one word.
+        kind, *rest = message if isinstance(message, list) else [message]
+        return {"type": kind.decode(), "channel": rest[0] if rest else None, "data": rest[-1] if rest else None}
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -28,8 +28,8 @@ from protocol.states import Priority, State
 MODEL = "m"
 TENANTS = ("red", "blue")
 PAUSE_S = 0.3
-FEWEST_JOBS, MOST_JOBS = 30, 38
-SUBMITTED_WITHIN_S = 8.0
+FEWEST_JOBS, MOST_JOBS = 32, 40
+SUBMITTED_WITHIN_S = 10.0
 _LATER = (StoreUnavailable, QueueFull, StoreFull, LibraryMissing, UnknownModel)
 
 

@@ -225,9 +225,12 @@ class Injector:
         return True
 
     def jump_clock(self) -> bool:
-        """Redis's clock jumps by an hour, as at a failover, and is set right long after."""
-        self._store.jumped_s += self._chance.choice((-HOUR_S, HOUR_S))
-        self._at(END_S + RIGHT_AFTER_S, self._set_clock_right)
+        """Redis's clock jumps by an hour, as at a failover; one that went back is set right long after."""
+        if self._store.jumped_s:
+            return False
+        self._store.jumped_s = self._chance.choice((-HOUR_S, HOUR_S))
+        if self._store.jumped_s < 0:
+            self._at(END_S + RIGHT_AFTER_S, self._set_clock_right)
         return True
 
     def _set_clock_right(self) -> None:

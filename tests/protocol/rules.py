@@ -35,6 +35,10 @@ class Rules:
         self._take(seen)
         return found
 
+    def note_leader(self) -> None:
+        """Nothing but the lead may have changed."""
+        self.leader = self._look().value(keys.leader(SHARD), b"").decode()
+
     def _take(self, seen: snapshot.Snapshot) -> None:
         self.jobs = _jobs(seen)
         self.leader = seen.value(keys.leader(SHARD), b"").decode()
