@@ -1,15 +1,18 @@
 """One seed: a fleet, its clients, its faults, and what must be true at the end."""
 
 import gc
+import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import structlog
 
 import protocol.clock
 import protocol.store
@@ -34,6 +37,8 @@ from tests.support.store_clock import FakeStoreClock
 LONGEST_S = 120.0
 """By then every job must have ended."""
 A_DAY_S = 86_400.0
+DEFECTS = frozenset({"round_crashed", "round_failed", "engine_defect", "event_loop_stuck"})
+"""Lines of the log that no fault excuses."""
 
 
 @dataclass(slots=True)
@@ -83,6 +88,13 @@ class Run:
     def fate(self, actor: Actor, commands: object) -> Fate:
         """As the injector says."""
         return self.injector.fate(actor, commands)  # type: ignore[arg-type]  # passed on as it came
+
+    def heed(self, logger: object, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        """Nothing is logged; what tells of a defect of the product breaks a rule."""
+        del logger, method
+        if event["event"] in DEFECTS:
+            self.world.crashes.append(f"a process logged: {event}")
+        raise structlog.DropEvent
 
     def play(self) -> None:
         """From the first process to an empty Redis.
@@ -206,6 +218,10 @@ def _under(seed: int) -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         clock.install(patch)
         run = clock.run = Run(seed)
+        log = structlog.get_config()
+        structlog.configure(
+            processors=[run.heed], wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR)
+        )
         patch.setattr(protocol.clock, "time", SimpleNamespace(monotonic=lambda: run.world.now_s))
         patch.setattr(protocol.store, "connect", heartbeat.connect)
         patch.setattr(secrets, "token_hex", lambda size: f"{chance.getrandbits(8 * size):0{2 * size}x}")
@@ -217,3 +233,4 @@ def _under(seed: int) -> Iterator[Run]:
         patch.setattr(worker.service, "memory_limit_bytes", lambda: 1)
         yield run
         heartbeat.forget_all()
+        structlog.configure(**log)
