@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
-from bench.sim.engine import DEADLY, FLAKY, POISON
+from bench.sim.engine import DEADLY, FLAKY, POISON, SLOW
 from bench.sim.oracle import Violation
 from bench.sim.world import Actor
 from producer.events import End, Restart, Tokens, Truncated
@@ -76,7 +76,7 @@ def make_wishes(chance: Random) -> list[Wish]:
 
 
 def _wish(number: int, kinds: Sequence[str], chance: Random) -> Wish:
-    kind = kinds[number] if number < len(kinds) else FLAKY if chance.random() < 0.1 else ""
+    kind = kinds[number] if number < len(kinds) else chance.choice((FLAKY, SLOW, SLOW, "", "", "", "", "", "", ""))
     plain = kind == ""
     deadline_s = chance.uniform(1.0, 6.0) if plain and chance.random() < 0.07 else None
     return Wish(

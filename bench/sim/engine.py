@@ -1,14 +1,16 @@
 """An engine that says who speaks: each word names process, attempt and flight, so no two attempts' texts are alike."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from random import Random
 
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity, EngineBusy, EngineDead, EngineFault, EngineLoad, EngineRequest
 
-POISON, DEADLY, FLAKY = "poison", "deadly", "flaky"
-"""Words of a prompt: it ends the engine; it ends the whole process; the engine fails it now and then."""
+POISON, DEADLY, FLAKY, SLOW = "poison", "deadly", "flaky", "slow"
+"""Words of a prompt: it ends the engine; it ends the whole process; the engine fails it now and then; it takes long."""
+PAUSES_S = (0.01, 0.03, 0.1, 0.3)
+SLOW_PAUSES_S = (0.1, 0.5, 1.0)
 MOST_WORDS = 6
 
 
@@ -44,16 +46,16 @@ class SimEngine:
         self._running += 1
         try:
             for number in range(words):
-                await self._breathe(down)
+                await self._breathe(down, SLOW_PAUSES_S if SLOW in prompt else PAUSES_S)
                 yield _chunk(f"{said_by}.{number} ")
                 self._misbehave(prompt, down)
             yield {**_chunk(""), "usage": {"prompt_tokens": 5, "completion_tokens": words}}
         finally:
             self._running -= 1
 
-    async def _breathe(self, down: asyncio.Event) -> None:
+    async def _breathe(self, down: asyncio.Event, pauses_s: Sequence[float]) -> None:
         try:
-            async with asyncio.timeout(self._chance.choice((0.01, 0.03, 0.1, 0.3))):
+            async with asyncio.timeout(self._chance.choice(pauses_s)):
                 await down.wait()
         except TimeoutError:
             return

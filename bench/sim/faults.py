@@ -160,8 +160,8 @@ class Injector:
         return actor is not None
 
     def pause_worker(self) -> bool:
-        """SIGSTOP, mostly past its lease, then SIGCONT."""
-        return self._paused(self._a_worker(), self._chance.uniform(0.5, 2.5 * LEASE_S))
+        """SIGSTOP, mostly until just after its lease, when its jobs run elsewhere, then SIGCONT."""
+        return self._paused(self._a_worker(), LEASE_S * self._chance.choice((0.4, 1.05, 1.15, 1.3, 2.0)))
 
     def pause_scheduler(self) -> bool:
         """SIGSTOP, mostly past its lead: then two of them believe to lead."""

@@ -19,6 +19,8 @@ from bench.sim.world import Actor
 from protocol.call import Arg
 from protocol.store import ANSWER_TIMEOUT_S
 
+LONGEST_ON_THE_WAY_S = 6.0
+"""So long a command may be on its way, in buffers and proxies."""
 Fate = Literal["", "lost", "unheard", "broken", "doubled", "late"]
 """`lost`: never carried out; `unheard`: carried out, its reply lost; `broken`: a part of it was carried out; `doubled`:
 carried out twice, as by a client that repeats by itself; `late`: carried out after seconds."""
@@ -100,7 +102,7 @@ class Network:
             socket=socket or (self._idle.pop() if self._idle else self._store.socket()),
             subscribes=socket is not None,
             fate=fate,
-            not_before_s=now_s + (self.chance.uniform(0.5, 6.0) if fate == "late" else 0.0),
+            not_before_s=now_s + (self.chance.uniform(0.5, LONGEST_ON_THE_WAY_S) if fate == "late" else 0.0),
             gives_up_s=now_s + ANSWER_TIMEOUT_S,
             stops_at=self.chance.randrange(len(commands)) if fate == "broken" else len(commands),
         )
@@ -158,10 +160,12 @@ class Network:
             pubsub.close()
 
     def bury(self, actor: Actor) -> None:
-        """A process died: what it had sent may still be carried out, or not; nobody hears the replies."""
+        """A process died: what it had sent may still be carried out, even much later; nobody hears the replies."""
         for request in [each for each in self._waiting if each.actor is actor]:
-            if request.reading or self.chance.random() < 0.5:
+            if request.reading or self.chance.random() < 0.3:
                 self._waiting.remove(request)
+            else:
+                request.not_before_s += self.chance.choice((0.0, self.chance.uniform(0.0, LONGEST_ON_THE_WAY_S)))
         for pubsub in [each for each in self.pubsubs if each.actor is actor]:
             pubsub.close()
 
