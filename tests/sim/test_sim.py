@@ -10,7 +10,7 @@ from bench.sim.planted import PLANTED
 from bench.sim.run import simulate
 
 FOUND_BY = {
-    "a dropped fence": 4,
+    "a dropped fence": 8,
     "an acknowledgement before the write": 1,
     "a reclaim that forgets one entry": 0,
 }
