@@ -128,7 +128,9 @@ class Injector:
 
     def _holds_struck(self, actor: Actor) -> bool:
         entries = self._store.snapshot
-        lives = {life for life, entry in entries.of_kind(str(SHARD), "worker") if entry.value.get("label") == actor.name}
+        lives = {
+            life for life, entry in entries.of_kind(str(SHARD), "worker") if entry.value.get("label") == actor.name
+        }
         return any(
             job.get("worker") in lives and int(job.get("strikes", 0)) >= STRIKES_LEFT and State(job["state"]).held
             for job in self._oracle.rules.jobs.values()
@@ -238,7 +240,9 @@ class Injector:
         store = self._store
         far_ms = 1000 * store.time() + LONGEST_RETRY_MS + 1_000
         due = store.snapshot.value(keys.due(SHARD), {})
-        held_up = [ref for ref, at_ms in due.items() if at_ms > far_ms and self._oracle.rules.jobs[ref].get("hold") == "1"]
+        held_up = [
+            ref for ref, at_ms in due.items() if at_ms > far_ms and self._oracle.rules.jobs[ref].get("hold") == "1"
+        ]
         if held_up:
             raise Violation(f"the clock went back, and {held_up} wait an hour for their next attempt")
         store.jumped_s = 0.0

@@ -85,9 +85,7 @@ class Network:
         """A connection for one subscriber."""
         return self._store.socket()
 
-    async def ask(
-        self, actor: Actor, commands: Sequence[Sequence[Arg]], socket: FakeSocket | None = None
-    ) -> list[Any]:
+    async def ask(self, actor: Actor, commands: Sequence[Sequence[Arg]], socket: FakeSocket | None = None) -> list[Any]:
         """Send commands and wait for their replies.
 
         Raises:

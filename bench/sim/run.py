@@ -137,7 +137,9 @@ class Run:
     def _unfinished(self) -> str:
         waiting = [wish.ref for wish in self.wishes if wish.ref not in self.ledger.ended]
         workers = self.store.snapshot.value(keys.workers(SHARD))
-        return f"clients wait for {waiting}; {self._alive()}; running {self._left('worker', 'client')}; leased {workers}"
+        return (
+            f"clients wait for {waiting}; {self._alive()}; running {self._left('worker', 'client')}; leased {workers}"
+        )
 
     def _check_empty(self) -> None:
         """All has ended; a retention later only the permanent keys are left."""
@@ -219,9 +221,7 @@ def _under(seed: int) -> Iterator[Run]:
         clock.install(patch)
         run = clock.run = Run(seed)
         log = structlog.get_config()
-        structlog.configure(
-            processors=[run.heed], wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR)
-        )
+        structlog.configure(processors=[run.heed], wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
         patch.setattr(protocol.clock, "time", SimpleNamespace(monotonic=lambda: run.world.now_s))
         patch.setattr(protocol.store, "connect", heartbeat.connect)
         patch.setattr(secrets, "token_hex", lambda size: f"{chance.getrandbits(8 * size):0{2 * size}x}")
