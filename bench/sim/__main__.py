@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from bench.report import Target, show
-from bench.sim.planted import PLANTED
-from bench.sim.run import Report, simulate
+from bench.sim.planted import PLANTED, play
+from bench.sim.run import Report
 
 SEEDS, SEEDS_A_BUG = 200, 200
 CHUNK = 4
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _show_one(seed: int, bug: str | None) -> int:
-    report = _played(seed, bug, traced=True)
+    report = play(seed, bug, traced=True)
     print(*report.trace, sep="\n")
     print(f"seed {seed}: {report.calls} calls, {report.faults}, trace {report.digest[:16]}")
     print(report.broken or "every rule held")
@@ -46,7 +46,7 @@ def _show_one(seed: int, bug: str | None) -> int:
 def _show_many(seeds: int, processes: int, *, as_json: bool) -> None:
     began_s = time.monotonic()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        reports = list(_told(pool.map(_clean, range(seeds), chunksize=CHUNK), seeds))
+        reports = list(_told(pool.map(play, range(seeds), chunksize=CHUNK), seeds))
         took_s = time.monotonic() - began_s
         found = {bug: _seeds_to_find(pool, bug, processes) for bug in PLANTED}
     least = {
@@ -92,27 +92,11 @@ def _seeds_to_find(pool: ProcessPoolExecutor, bug: str, processes: int) -> int:
     """How many seeds it took; one more than there are when none finds it."""
     for first in range(0, SEEDS_A_BUG, processes):
         some = range(first, min(first + processes, SEEDS_A_BUG))
-        for seed, report in zip(some, pool.map(_played, some, [bug] * len(some)), strict=True):
+        for seed, report in zip(some, pool.map(play, some, [bug] * len(some)), strict=True):
             if report.broken:
                 print(f"{bug}: seed {seed}: {report.broken.splitlines()[-1]}", file=sys.stderr)
                 return seed + 1
     return SEEDS_A_BUG + 1
-
-
-def _clean(seed: int) -> Report:
-    report = simulate(seed)
-    report.trace = []
-    return report
-
-
-def _played(seed: int, bug: str | None, *, traced: bool = False) -> Report:
-    if bug is None:
-        return simulate(seed, traced=traced)
-    with PLANTED[bug]():
-        report = simulate(seed, traced=traced)
-    if not traced:
-        report.trace = []
-    return report
 
 
 if __name__ == "__main__":

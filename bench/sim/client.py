@@ -30,7 +30,8 @@ class SimRedis:
 
     def pipeline(self, *, transaction: bool = True) -> "SimPipeline":
         """Gathers commands; without a transaction those of others may come in between."""
-        assert not transaction
+        if transaction:
+            raise NotImplementedError("the product uses no transactions")
         return SimPipeline(self._network, self._actor)
 
     def pubsub(self) -> "SimPubSub":
@@ -54,7 +55,8 @@ class SimPipeline:
 
     async def execute(self, *, raise_on_error: bool = True) -> list[Any]:
         """All replies; an error of Redis stands in its place."""
-        assert not raise_on_error
+        if raise_on_error:
+            raise NotImplementedError("the product looks at each reply")
         return await self._network.ask(self._actor, self._commands) if self._commands else []
 
 
@@ -69,7 +71,7 @@ class SimPubSub:
     def __init__(self, network: "Network", actor: "Actor") -> None:
         self._network, self.actor = network, actor
         self.socket: FakeSocket = network.connect()
-        self._heard: deque[list[Any]] = deque()
+        self._heard: deque[bytes | list[Any]] = deque()
         self._news = asyncio.Event()
         self._broken = False
         network.pubsubs.append(self)
@@ -111,7 +113,7 @@ class SimPubSub:
         """Close the connection."""
         self.close()
 
-    def hear(self, message: list[Any]) -> None:
+    def hear(self, message: bytes | list[Any]) -> None:
         """A message arrives."""
         self._heard.append(message)
         self._news.set()

@@ -86,8 +86,8 @@ class SimEngine:
 
     async def wait_dead(self) -> str:
         """Until a prompt has ended it."""
-        assert self._down is not None
-        await self._down.wait()
+        if self._down is not None:
+            await self._down.wait()
         return "a prompt ended it"
 
     async def close(self) -> None:

@@ -13,9 +13,9 @@ from bench.sim.world import Actor, World
 from protocol import keys
 from protocol.call import Arg
 from protocol.states import State
-from worker.verdict import LONGEST_RETRY_MS
 from tests.protocol.rules import Mark
 from tests.support.builders import SHARD
+from worker.verdict import LONGEST_RETRY_MS
 
 FEWEST, MOST = 6, 14
 BEGIN_S, END_S = 0.8, 14.0
@@ -83,6 +83,7 @@ class Injector:
 
     def fate(self, actor: Actor, commands: Sequence[Sequence[Arg]]) -> Fate:
         """What becomes of one request: most are carried out."""
+        del actor
         if not BEGIN_S < self._store.elapsed_s < END_S or self._chance.random() >= self._rate:
             return ""
         fate = self._chance.choice(CALL_FATES)

@@ -12,6 +12,7 @@ class _NoFiles:
     """Stands where a loop asks for sockets that are ready: there are none."""
 
     def select(self, timeout: float | None) -> Sequence[Any]:
+        del timeout
         return ()
 
 
@@ -34,6 +35,7 @@ class ActorLoop(asyncio.BaseEventLoop):
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # noqa: ANN401 - asyncio's own signature
         """Run it here and now: there are no threads."""
+        del executor
         future = self.create_future()
         future.set_result(func(*args))
         return future
@@ -68,7 +70,7 @@ class ActorLoop(asyncio.BaseEventLoop):
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # asyncio's own
         while timers and timers[0].cancelled():
             heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]  # asyncio's own
-            self._timer_cancelled_count -= 1
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]  # asyncio's own
         return timers[0].when() if timers else None
 
     def _process_events(self, event_list: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is on its way between the processes and Redis: commands that wait to be carried out, replies that wait to arrive.
+"""What is on its way between the processes and Redis: commands to be carried out, replies to arrive.
 
 The chooser picks one of all that could happen next, so any two processes' commands may come in either order.
 """
@@ -120,7 +120,7 @@ class Network:
         for request in [each for each in self._waiting if each.gives_up_s <= now_s and not each.error]:
             self._fail(request, StoreTimeoutError("Timeout reading from socket"))
         can_run = [] if now_s < self.stopped_until_s else [each for each in self._waiting if self._can_run(each, now_s)]
-        heard = [pubsub for pubsub in self.pubsubs if not pubsub.socket.responses.empty()]
+        heard = [pubsub for pubsub in self.pubsubs if self._store.has_message(pubsub.socket)]
         total = len(can_run) + len(self._answered) + len(heard)
         if not total:
             return False
@@ -131,8 +131,7 @@ class Network:
             self._deliver(self._answered.pop(at))
         else:
             pubsub = heard[at - len(self._answered)]
-            message = pubsub.socket.responses.get_nowait()
-            pubsub.actor.loop.call_soon(pubsub.hear, message)
+            pubsub.actor.loop.call_soon(pubsub.hear, self._store.next_message(pubsub.socket))
         return True
 
     def next_s(self) -> float | None:

@@ -10,7 +10,6 @@ from protocol.states import State
 from tests.protocol.rules import Mark, Rules
 from tests.support.builders import SHARD
 
-
 _NO_PLACES = frozenset({keys.events(SHARD), keys.leader(SHARD), keys.fleet(SHARD), keys.MODELS})
 """No rule is about what stands there, but for who leads."""
 

@@ -1,10 +1,11 @@
 """Bugs that the simulation must find: each is a small careless change of the product."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import pytest
 
+from bench.sim.run import Report, simulate
 from protocol import library
 from protocol.call import Call
 from worker.outgoing import Outgoing, Reply
@@ -12,17 +13,17 @@ from worker.outgoing import Outgoing, Reply
 
 @contextmanager
 def dropped_fence() -> Iterator[None]:
-    """`emit` takes frames of whoever sends them while the job runs."""
+    """`emit` takes frames from anybody while the job runs."""
     with _rewritten(
-        "if job[1] ~= 'running' or job[2] ~= attempt or job[3] ~= worker or not leased(P, worker) then return -1 end",
-        "if job[1] ~= 'running' then return -1 end",
+        "job[1] ~= 'running' or job[2] ~= attempt or job[3] ~= worker or not leased(P, worker) then return -1",
+        "job[1] ~= 'running' then return -1",
     ):
         yield
 
 
 @contextmanager
 def early_acknowledgement() -> Iterator[None]:
-    """A worker takes an outcome for recorded as soon as it has sent it: should the call be lost, so is the job's end."""
+    """A worker takes an outcome for recorded as soon as it has sent it: a lost call loses the job's end."""
     right = Outgoing.calls
 
     def calls(self: Outgoing) -> list[Call[Reply]]:
@@ -39,8 +40,8 @@ def early_acknowledgement() -> Iterator[None]:
 def forgetful_reclaim() -> Iterator[None]:
     """Emptying the inbox of a dead worker forgets the last job of several."""
     with _rewritten(
-        "if jobs[i] then give_back(jobs[i], fault, why, 0, now) else redis.call('XDEL', inbox, entry[1]) end",
-        "if jobs[i] and (i < #entries or i == 1) then give_back(jobs[i], fault, why, 0, now) else redis.call('XDEL', inbox, entry[1]) end",
+        "if jobs[i] then give_back(jobs[i], fault, why, 0, now)",
+        "if jobs[i] and (i < #entries or i == 1) then give_back(jobs[i], fault, why, 0, now)",
     ):
         yield
 
@@ -50,6 +51,15 @@ PLANTED: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "an acknowledgement before the write": early_acknowledgement,
     "a reclaim that forgets one entry": forgetful_reclaim,
 }
+
+
+def play(seed: int, bug: str | None = None, *, traced: bool = False) -> Report:
+    """One seed, under a planted bug or none; without its trace unless that is asked for."""
+    with PLANTED[bug]() if bug else nullcontext():
+        report = simulate(seed, traced=traced)
+    if not traced:
+        report.trace = []
+    return report
 
 
 @contextmanager

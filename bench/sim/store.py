@@ -1,7 +1,7 @@
 """The simulated Redis: fakeredis without its sockets, with a clock to turn, a past to go back to and a full memory."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ EPOCH_S = 1_700_000_000.0
 _NEEDS_MEMORY = frozenset({"SET", "HSET", "XADD", "ZADD", "SADD"})
 _REFUSED_WHEN_FULL = "_submit"
 """The one function that is not flagged `allow-oom`."""
-_CALLBACKS = Redis(connection_pool=None).response_callbacks
+_CALLBACKS: dict[str, Callable[[Any], Any]] = dict(Redis().response_callbacks)
 
 
 class Watched(Database):
@@ -80,15 +80,23 @@ class Store:
         if self.full and self._refuses(command):
             return OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
         socket._process_command([_encoded(part) for part in command])
-        if socket.responses is None or socket.responses.empty():
-            return None
-        reply = socket.responses.get_nowait()
+        reply = self.next_message(socket) if self.has_message(socket) else None
         callback = _CALLBACKS.get(str(command[0]).upper())
         return reply if callback is None or isinstance(reply, Exception) else callback(reply)
 
     def send(self, socket: FakeSocket, command: Sequence[Arg]) -> None:
         """Carry out a subscriber's command: what it says stays in the socket, among the messages."""
         socket._process_command([_encoded(part) for part in command])
+
+    @staticmethod
+    def has_message(socket: FakeSocket) -> bool:
+        """Whether something waits for a subscriber."""
+        return socket.responses is not None and not socket.responses.empty()
+
+    @staticmethod
+    def next_message(socket: FakeSocket) -> Any:  # noqa: ANN401 - as fakeredis makes it
+        """Take it."""
+        return socket.responses.get_nowait() if socket.responses else None
 
     def look(self) -> set[str]:
         """Bring the snapshot up to date; the keys that changed since the last look."""

@@ -185,12 +185,12 @@ async def test_an_attempt_that_comes_back_after_its_end_is_given_back(server: Se
         flight.say("x")
         await eventually(logged(stage, handle, "x"))
         client = stage.driver.redis
-        before = {key: client.dump(key) for key in client.scan_iter()}
+        before: dict[bytes, Any] = {key: client.dump(key) for key in client.scan_iter()}
         flight.end()
         await stage.reaches(handle, State.COMPLETED)
         for key, value in before.items():
             client.restore(key, 0, value, replace=True)
-        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        client.client_kill_filter(_type="normal", skipme=True)
         job = await stage.reaches(handle, State.QUEUED)
         assert (job.history[-1].fault, job.history[-1].why) == ("none", "the store lost how it ended")
 
@@ -203,7 +203,7 @@ async def test_a_connection_that_breaks_while_the_library_is_waited_for_ends_not
             self.calls += 1
             if self.calls == 2:
                 raise ConnectionResetError
-            return await valkey.execute_command(*command)
+            return await valkey.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 
     shaky = Shaky()
     await wait_for_store(shaky, "redis://shaky", SHARD, 5.0)  # type: ignore[arg-type]  # all that it calls
