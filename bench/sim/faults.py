@@ -113,29 +113,32 @@ class Injector:
                 self._world.network.note(f"FAULT {kind.__name__}")
                 return
 
-    def _any(self, role: str) -> Actor | None:
+    def _well(self, role: str) -> list[Actor]:
         now_s = self._store.elapsed_s
-        well = [
+        return [
             actor
             for actor in self._world.actors
             if actor.role == role and actor.paused_until_s <= now_s and actor.cut_until_s <= now_s
         ]
+
+    def _any(self, role: str) -> Actor | None:
+        well = self._well(role)
         return self._chance.choice(well) if well else None
 
     def _a_worker(self) -> Actor | None:
-        """One whose silence sets nobody aside."""
-        actor = self._any("worker")
-        return None if actor is None or self._holds_struck(actor) else actor
+        """One whose silence sets nobody aside; mostly one that has something to lose."""
+        held = {actor: self._strikes_held(actor) for actor in self._well("worker")}
+        spared = {actor: strikes for actor, strikes in held.items() if max(strikes, default=0) < STRIKES_LEFT}
+        busy = [actor for actor, strikes in spared.items() if strikes]
+        choice = busy if busy and self._chance.random() < 0.8 else list(spared)
+        return self._chance.choice(choice) if choice else None
 
-    def _holds_struck(self, actor: Actor) -> bool:
-        entries = self._store.snapshot
-        lives = {
-            life for life, entry in entries.of_kind(str(SHARD), "worker") if entry.value.get("label") == actor.name
-        }
-        return any(
-            job.get("worker") in lives and int(job.get("strikes", 0)) >= STRIKES_LEFT and State(job["state"]).held
-            for job in self._oracle.rules.jobs.values()
-        )
+    def _strikes_held(self, actor: Actor) -> list[int]:
+        """The strikes of each job that a worker holds."""
+        entries = self._store.snapshot.of_kind(str(SHARD), "worker")
+        lives = {life for life, entry in entries if entry.value.get("label") == actor.name}
+        jobs = self._oracle.rules.jobs.values()
+        return [int(job.get("strikes", 0)) for job in jobs if job.get("worker") in lives and State(job["state"]).held]
 
     def _kill(self, actor: Actor) -> None:
         self._world.kill(actor)
