@@ -38,7 +38,8 @@ def main() -> None:
 def _show_one(seed: int, bug: str | None) -> int:
     report = play(seed, bug, traced=True)
     print(*report.trace, sep="\n")
-    print(f"seed {seed}: {report.calls} calls, {report.faults}, trace {report.digest[:16]}")
+    counts = f"{report.jobs} jobs, {report.workers} workers, {report.calls} calls, {len(report.faults)} faults"
+    print(f"seed {seed}: {counts}, trace {report.digest[:16]}: {', '.join(report.faults)}")
     print(report.broken or "every rule held")
     return 1 if report.broken else 0
 
