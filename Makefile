@@ -26,7 +26,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 # One worker's vLLM on a core: the small model needs little, and must leave the other worker its share.
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
-.PHONY: help demo test check bench kill-batch lock format clean
+.PHONY: help demo test check bench kill-batch sim lock format clean
 .PHONY: bench-dispatch bench-reality
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
@@ -59,6 +59,9 @@ bench-reality: $(DEV) ## run one trace on real processes and in the simulator, a
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
+
+sim: $(DEV) ## play seeded simulations of the protocol (SEEDS=2000), or one with its trace (SEED=n)
+	@$(BIN)/python -m bench.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from protocol import library, reads, store
-from protocol.call import run
+from protocol.call import patiently, run
 from protocol.cancellation import cancelled
 from protocol.errors import FleetError, StoreUnavailable
 from protocol.handle import Shard
@@ -50,7 +50,7 @@ async def run_scheduler(
         await store.wait_until_up(
             redis, patience_s, lambda: _log.warning("waiting_for_redis", url=where, patience_s=patience_s)
         )
-        await library.load(redis)
+        await patiently(lambda: library.load(redis), patience_s)
         _log.info("scheduler_started", url=where, pools=sorted(pools) if pools else "all", policy=settings.policy)
         await _Pools(redis, redis_url, rules, pools, recording).serve()
     finally:

@@ -1,7 +1,7 @@
 """All attempts of one life: taken in from the inbox, started, stopped, and counted."""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis
@@ -22,8 +22,11 @@ from worker.verdict import Drop, GiveBack, Verdict, malformed
 
 CLOSING_S = 5.0
 """How long engines may take to abort what was stopped."""
+OVER_KEPT = 4_096
+"""So many attempts are remembered once they are over: a Redis that lost its last seconds may bring them back."""
 FIRSTS_KEPT, FIRSTS_S = 32, 1.0
 """First tokens stand in so many and so long reports that the dispatcher, which skips some of them, sees each one."""
+UNWANTED = "its worker takes nothing any more"
 Key = tuple[str, int]
 _log = get_logger("worker")
 
@@ -52,6 +55,7 @@ class Attempts:
         self._redis, self._shard, self._worker = redis, shard, worker
         self._clock, self._accepting, self._on_change = clock, accepting, on_change
         self._running: dict[Key, Attempt] = {}
+        self._over: OrderedDict[Key, None] = OrderedDict()
         self._firsts: deque[tuple[float, int, int]] = deque(maxlen=FIRSTS_KEPT)
         self.taken = 0
         self.idle = asyncio.Event()
@@ -79,8 +83,12 @@ class Attempts:
             for entry in entries
             if (entry.ref, entry.attempt) not in self._running
         ]
+        again = [out for out in new if (out.handle.ref, out.attempt) in self._over]
+        # Its log may hold what was said before: another attempt begins at its beginning.
+        self._give_back(again, "the store lost how it ended")
+        new = [out for out in new if out not in again]
         if not self._accepting():
-            self._give_back(new)
+            self._give_back(new, UNWANTED)
         elif new:
             replies = await run_all(self._redis, [start(out.handle, out.attempt, self._worker) for out in new])
             errors = [error for out, reply in zip(new, replies, strict=True) if (error := self._begin(out, reply))]
@@ -153,13 +161,19 @@ class Attempts:
             return
         attempt.stop(Drop())
         del self._running[out.handle.ref, out.attempt]
+        self._remember(out)
         self._on_change()
         if not self._running:
             self.idle.set()
 
-    def _give_back(self, new: Sequence[Outgoing]) -> None:
+    def _remember(self, out: Outgoing) -> None:
+        self._over[out.handle.ref, out.attempt] = None
+        if len(self._over) > OVER_KEPT:
+            self._over.popitem(last=False)
+
+    def _give_back(self, new: Sequence[Outgoing], why: str) -> None:
         for out in new:
-            self._outbox.end(out, GiveBack(why="its worker takes nothing any more"))
+            self._outbox.end(out, GiveBack(why=why))
 
     def _begin(self, out: Outgoing, reply: Started | FleetError | None) -> FleetError | None:
         """Run it, or return why nobody knows whether it is ours."""
@@ -171,7 +185,7 @@ class Attempts:
             if self._accepting():
                 self._run(out, reply)
             else:
-                self._give_back([out])
+                self._give_back([out], UNWANTED)
         return None
 
     def _run(self, out: Outgoing, started: Started) -> None:

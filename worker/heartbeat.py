@@ -126,10 +126,19 @@ class Heartbeat:
             redis.close()
 
     def _beat(self, redis: Redis, news: News) -> None:
+        message, sent_s = self._message(news), self._clock.monotonic()
+        try:
+            held = run_sync(redis, beat(self._shard, message))
+        except FleetError as error:
+            self._missed(error)
+        else:
+            self._answered(held, sent_s, message)
+
+    def _message(self, news: News) -> Beat:
         with self._lock:
             acknowledged = list(self._acknowledged)[:ITEMS_A_BEAT]
         added, removed = self._changed(news.prefixes)
-        message = Beat(
+        return Beat(
             self._life.id,
             self._life.label,
             news.state,
@@ -142,15 +151,6 @@ class Heartbeat:
             added=added,
             removed=removed,
         )
-        sent_s = self._clock.monotonic()
-        try:
-            held = run_sync(redis, beat(self._shard, message))
-        except FleetError as error:
-            self._missed(error)
-            return
-        if added or removed:
-            self._told = (self._told | frozenset(added)) - frozenset(removed)
-        self._answered(held, sent_s, acknowledged)
 
     def _changed(self, prefixes: frozenset[str]) -> tuple[list[str], list[str]]:
         """What to add to the hashes that Redis knows of, and what to take away; a long list takes several beats."""
@@ -159,11 +159,13 @@ class Heartbeat:
         added, removed = prefixes - self._told, self._told - prefixes
         return list(islice(added, ITEMS_A_BEAT)), list(islice(removed, ITEMS_A_BEAT))
 
-    def _answered(self, held: int | None, sent_s: float, acknowledged: list[str]) -> None:
+    def _answered(self, held: int | None, sent_s: float, message: Beat) -> None:
+        if message.added or message.removed:
+            self._told = (self._told | frozenset(message.added)) - frozenset(message.removed)
         if held is not None:
             self._guard.renewed(sent_s)
         with self._lock:
-            for entry_id in acknowledged:
+            for entry_id in message.acknowledged:
                 self._acknowledged.pop(entry_id, None)
         if self._away:
             self._away = False

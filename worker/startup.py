@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from redis.asyncio import Redis
 
 from protocol import store
-from protocol.call import run
+from protocol.call import patiently, run
 from protocol.errors import LibraryMissing, SetupError
 from protocol.functions import leave, register
 from protocol.handle import Shard
@@ -33,7 +33,7 @@ async def wait_for_store(redis: Redis, url: str, shard: Shard, patience_s: float
     while True:
         try:
             # Nobody leaves: a harmless call that needs no other right than a worker has.
-            await run(redis, leave(shard, "nobody"))
+            await patiently(lambda: run(redis, leave(shard, "nobody")), patience_s)
         except LibraryMissing as error:
             if loop.time() >= give_up:
                 raise

@@ -1,4 +1,19 @@
--- The helpers that all moves share: place, unplace, give back, finalise.
+-- The helpers that all moves share: number, place, unplace, give back, finalise.
+
+-- Kept in the server's memory, by shard: empty once the server was started anew or a replica took over, when the last
+-- seconds of what was written may be lost.
+local numbered_here, ticked_here = {}, {}
+local LOST_AT_MOST = 1000000        -- attempts that such a loss may have taken back
+
+-- Numbers for so many attempts; the last one of them. No number is ever given twice: a follower would take the frames of
+-- two attempts for those of one, and a worker a new job for one that it had.
+local function number_attempts(P, count)
+  local skipped = 0
+  if not numbered_here[P] and number(try('HGET', clock_key(P), 'attempt')) > 0 then skipped = LOST_AT_MOST end
+  local last = write('HINCRBY', clock_key(P), 'attempt', int(skipped + count))
+  numbered_here[P] = true
+  return last
+end
 
 -- Limits count lane plus `due`, for the shard and for the tenant.
 local function count_waiting(P, priority, tenant, delta)
@@ -175,10 +190,13 @@ local function empty_inbox(P, worker, state, budget, now)
     end
   end
   redis.call('ZADD', workers_key(P), 0, worker)
-  if try('HGET', worker_key(P, worker), 'state') == 'leaving' then state = 'leaving' end
+  local f = try('HMGET', worker_key(P, worker), 'state', 'at', 'unheard') or {}
+  if f[1] == 'leaving' then state = 'leaving' end
   write('HSET', worker_key(P, worker), 'state', state)
   local fault, why = 'none', 'its worker left'
   if state == 'lost' then fault, why = 'strike', 'its worker was silent until its lease ended' end
+  -- It may have left, and Redis have lost that.
+  if state == 'lost' and f[2] and f[2] == f[3] then fault, why = 'none', 'its worker was not heard after a gap' end
   for i, entry in ipairs(entries) do
     if jobs[i] then give_back(jobs[i], fault, why, 0, now) else try('XDEL', inbox, entry[1]) end
   end

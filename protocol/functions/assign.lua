@@ -129,7 +129,7 @@ local function assign(KEYS, ARGV)
   local jobs, reply = math.min((#ARGV - 1) / 4, 100), { 'ok' }
   local round = { now = now_ms(), workers = {}, waiting = {}, scores = {}, ends = {} }
   demand_keys(P, ARGV, jobs)
-  local last = write('HINCRBY', KEYS[2], 'attempt', jobs) - jobs
+  local last = number_attempts(P, jobs) - jobs
   for i = 0, jobs - 1 do
     local member, worker, delay, why = unpack(ARGV, 4 * i + 2, 4 * i + 5)
     reply[i + 2] = assign_one(P, member, worker, tonumber(delay), why, int(last + i + 1), round)

@@ -34,8 +34,7 @@ end
 local function replace(job, dead, nonces, nonce)
   if dead and string.find(dead, '^%d+%-%d+$') then try('XDEL', dead_key(job.P), dead) end
   redis.call('DEL', job.key, result_key(job.P, job.ref), tokens_key(job.P, job.ref))
-  local attempt = write('HINCRBY', clock_key(job.P), 'attempt', 1)
-  return with_nonce(nonces, nonce), int(attempt)
+  return with_nonce(nonces, nonce), int(number_attempts(job.P, 1))
 end
 
 local function over_limit(priority, lane, mine)

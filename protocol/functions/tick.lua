@@ -3,6 +3,8 @@
 -- → lead ripened expired reclaimed next_due_ms   (counts ≤ 100; next_due_ms: until the next one ripens, -1 when none waits)
 local JOBS_A_CALL = 100
 local LONGEST_WAIT_MS = 3600000
+local LONGEST_RETRY_MS = 60000      -- no engine's retry is put off for longer
+local RETRIES_HASTENED = 1000
 
 local TYPES = {
   leader = 'string', clock = 'hash', workers = 'zset', due = 'zset', deadlines = 'zset', events = 'stream',
@@ -17,21 +19,41 @@ local function set_strays_apart(P)
   end
 end
 
-local function take_lead(P, token, lead_ms)
+-- No lead lasts longer than a gap. One that seems to was taken before the clock went back; its holder may be dead.
+local function take_lead(P, token, lead_ms, gap_ms)
   local leader = redis.call('GET', leader_key(P))
-  if leader and leader ~= token then return false end
+  if leader and leader ~= token then
+    if redis.call('PTTL', leader_key(P)) > gap_ms then redis.call('PEXPIRE', leader_key(P), gap_ms) end
+    return false
+  end
   redis.call('SET', leader_key(P), token, 'PX', lead_ms)
   return true
 end
 
--- After a gap in Redis's own time (a clock jump, an outage, no dispatcher) every worker gets a whole lease: strikes are
--- for the dead, not for those who could not be heard.
+-- What keeps its place in the lane waits for a moment of our own making: a clock that went back would put it off for as
+-- long as it jumped. A job that its user delayed waits for the moment that it was given.
+local function hasten_retries(P, now)
+  local far = int(now + LONGEST_RETRY_MS)
+  for _, ref in ipairs(redis.call('ZRANGEBYSCORE', due_key(P), far, '+inf', 'LIMIT', 0, RETRIES_HASTENED)) do
+    local job = load_job(P, ref)
+    if job and redis.call('HGET', job.key, 'hold') == '1' then redis.call('ZADD', due_key(P), 'XX', int(now), ref) end
+  end
+end
+
+-- After a gap in Redis's own time (a clock jump, an outage, no dispatcher, a restart) every worker gets a whole lease:
+-- strikes are for the dead, not for those who could not be heard. Of one that is not heard after it either, nobody knows
+-- whether it had left before: the gap may have taken that with it.
 local function forgive_gap(P, now, lease_ms, gap_ms)
   local last = tonumber(redis.call('HGET', clock_key(P), 'tick') or 0) or 0
   redis.call('HSET', clock_key(P), 'tick', int(now))
-  if now >= last and now - last <= gap_ms then return end
+  local restarted = not ticked_here[P]
+  ticked_here[P] = true
+  if now >= last and now - last <= gap_ms and not restarted then return end
+  if now < last then hasten_retries(P, now) end
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', workers_key(P), 1, '+inf')) do
     redis.call('ZADD', workers_key(P), 'XX', int(now + lease_ms), worker)
+    local at = redis.call('HGET', worker_key(P, worker), 'at')
+    if at then redis.call('HSET', worker_key(P, worker), 'unheard', at) end
   end
 end
 
@@ -77,7 +99,7 @@ end
 local function tick(KEYS, ARGV)
   local P, token, lead_ms, lease_ms, gap_ms = prefix(KEYS), unpack(ARGV, 1, 4)
   set_strays_apart(P)
-  if not take_lead(P, token, lead_ms) then return { 0, 0, 0, 0, -1 } end
+  if not take_lead(P, token, lead_ms, tonumber(gap_ms)) then return { 0, 0, 0, 0, -1 } end
   local now = now_ms()
   redis.call('HSET', clock_key(P), 'limit:high', ARGV[5], 'limit:medium', ARGV[6], 'limit:low', ARGV[7])
   forgive_gap(P, now, tonumber(lease_ms), tonumber(gap_ms))

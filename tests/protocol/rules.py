@@ -1,8 +1,6 @@
 """What must hold between any two steps of a walk over the function library."""
 
-from collections.abc import Mapping
-
-from redis import Redis
+from collections.abc import Callable, Mapping
 
 from protocol import keys
 from protocol.handle import Handle
@@ -12,13 +10,14 @@ from tests.support.builders import SHARD
 from tests.support.invariant import violations
 
 Jobs = Mapping[str, Mapping[str, str]]
+Mark = Mapping[tuple[str, str], bytes]
 
 
 class Rules:
     """Compares what Redis holds with what it held before."""
 
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+    def __init__(self, look: Callable[[], snapshot.Snapshot]) -> None:
+        self._look = look
         self._results: dict[tuple[str, str], bytes] = {}
         self.jobs: Jobs = {}
         """Every job's hash after the last step."""
@@ -28,14 +27,31 @@ class Rules:
 
     def broken(self) -> list[str]:
         """Looks at Redis after a step; tells which rules that step broke."""
-        seen = snapshot.take(self._redis)
-        jobs = {ref: entry.value for ref, entry in seen.of_kind(str(SHARD), "job")}
+        seen = self._look()
+        jobs = _jobs(seen)
         found = violations(seen)
         for ref, job in jobs.items():
             found += self._bad_change(seen, ref, job) + self._bad_result(seen, ref, job)
-        self.jobs = jobs
-        self.leader = seen.value(keys.leader(SHARD), b"").decode()
+        self._take(seen)
         return found
+
+    def note_leader(self) -> None:
+        """Nothing but the lead may have changed."""
+        self.leader = self._look().value(keys.leader(SHARD), b"").decode()
+
+    def _take(self, seen: snapshot.Snapshot) -> None:
+        self.jobs = _jobs(seen)
+        self.leader = seen.value(keys.leader(SHARD), b"").decode()
+
+    def mark(self) -> Mark:
+        """What was recorded so far, for a store that may lose its last moments."""
+        return dict(self._results)
+
+    def rewind(self, mark: Mark) -> None:
+        """The store went back to that moment: what it holds now is the beginning."""
+        seen = self._look()
+        self._results = dict(mark)
+        self._take(seen)
 
     def holds(self, ref: str, attempt: int, worker: str) -> bool:
         """Whether the attempt was this worker's before the step."""
@@ -72,6 +88,10 @@ class Rules:
             return []
         first = self._results.setdefault((ref, job["nonces"].split()[-1] + job["submitted"]), result)
         return [] if first == result else [f"{ref} has the result {result!r} after {first!r}"]
+
+
+def _jobs(seen: snapshot.Snapshot) -> Jobs:
+    return {ref: entry.value for ref, entry in seen.of_kind(str(SHARD), "job")}
 
 
 def _attempt(job: Mapping[str, str]) -> int:

@@ -1,5 +1,7 @@
 """Random walks over the function library: whatever the order of events, every rule holds after every step."""
 
+from random import Random
+
 import fakeredis
 import pytest
 
@@ -29,7 +31,7 @@ def walk_on_fake(monkeypatch: pytest.MonkeyPatch, seed: int, source: str) -> Wal
     clock.install(monkeypatch)
     with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as redis:
         redis.function_load(source, replace=True)
-        walk = Walk(redis, clock, seed)
+        walk = Walk(redis, clock, Random(seed), f"seed {seed}")
         walk.run(STEPS)
         return walk
 
@@ -47,7 +49,8 @@ def test_every_rule_holds_on_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [100, 101])
 def test_every_rule_holds_on_real_servers(real_backend: Backend, seed: int) -> None:
-    Walk(real_backend.sync, AgingClock(real_backend.sync), seed).run(STEPS)
+    redis = real_backend.sync
+    Walk(redis, AgingClock(redis), Random(seed), f"seed {seed}").run(STEPS)
 
 
 @pytest.mark.parametrize("what", CARELESS)

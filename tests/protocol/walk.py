@@ -6,7 +6,7 @@ from random import Random
 
 from redis import Redis
 
-from protocol import functions, keys, reads
+from protocol import functions, keys, library, reads
 from protocol.call import Call, T, run_sync
 from protocol.errors import ConflictingId, QueueFull, UnknownJob
 from protocol.functions import Beat, Move, Submission, TickTimes
@@ -14,6 +14,7 @@ from protocol.handle import Handle
 from protocol.messages import InboxEntry, LoadReport
 from protocol.states import Priority, State
 from tests.protocol.rules import Rules
+from tests.support import snapshot
 from tests.support.builders import SHARD, a_handle, a_submission, completed, join_worker, tick_as
 from tests.support.store_clock import StoreClock
 
@@ -42,50 +43,53 @@ class Life:
 class Walk:
     """One walk. Each step is a function call or a few, or time passing; the rules are checked after each."""
 
-    def __init__(self, redis: Redis, clock: StoreClock, seed: int) -> None:
-        self._redis, self._clock, self._random = redis, clock, Random(seed)
+    def __init__(self, redis: Redis, clock: StoreClock, chance: Random, name: str) -> None:
+        self._redis, self._clock, self._random = redis, clock, chance
         self._lives: list[Life] = []
         self._born = self._nonces = 0
         self._submitted: dict[str, Submission] = {}
         self._answered: dict[str, set[str]] = {}
         """Nonces that were answered while their job was known."""
-        self._history = [f"seed {seed}"]
-        self.rules = Rules(redis)
-        self._steps: dict[Callable[[], object], int] = {
-            self._submit: 10,
-            self._submit_the_last_again: 3,
-            self._cancel: 4,
-            self._forget: 2,
-            self._tick: 12,
-            self._assign: 14,
-            self._beat: 10,
-            self._read_inbox: 14,
-            self._start_again: 4,
-            self._emit: 8,
-            self._finish: 7,
-            self._requeue: 7,
-            self._leave: 1,
-            self._die: 2,
-            self._time_passes: 6,
+        self._history = [name]
+        self.rules = Rules(lambda: snapshot.take(redis))
+        self._weights: dict[Callable[[], object], int] = {
+            self.submit: 10,
+            self.submit_the_last_again: 3,
+            self.cancel: 4,
+            self.forget: 2,
+            self.tick: 12,
+            self.assign: 14,
+            self.beat: 10,
+            self.read_inbox: 14,
+            self.start_again: 4,
+            self.emit: 8,
+            self.finish: 7,
+            self.requeue: 7,
+            self.leave: 1,
+            self.die: 2,
+            self.time_passes: 6,
         }
 
     def run(self, steps: int) -> None:
         """Walk so many steps; raises `Broken`."""
-        self._fill_up()
         for _ in range(steps):
-            (step,) = self._random.choices(list(self._steps), list(self._steps.values()))
-            self._history.append(step.__name__)
-            try:
-                step()
-            except (ConflictingId, QueueFull, UnknownJob) as refusal:
-                self._history.append(f"    → {refusal.code}")
-            except Broken:
-                raise
-            except Exception as error:
-                raise self._broken(repr(error)) from error
-            if found := self.rules.broken():
-                raise self._broken("\n".join(found))
-            self._fill_up()
+            (step,) = self._random.choices(list(self._weights), list(self._weights.values()))
+            self.take(step)
+
+    def take(self, step: Callable[[], object]) -> None:
+        """Take one step, and check; raises `Broken`."""
+        self._fill_up()
+        self._history.append(step.__name__)
+        try:
+            step()
+        except (ConflictingId, QueueFull, UnknownJob) as refusal:
+            self._history.append(f"    → {refusal.code}")
+        except Broken:
+            raise
+        except Exception as error:
+            raise self._broken(repr(error)) from error
+        if found := self.rules.broken():
+            raise self._broken("\n".join(found))
 
     def _do(self, call: Call[T]) -> T:
         answer = run_sync(self._redis, call)
@@ -102,7 +106,7 @@ class Walk:
     def _any_handle(self) -> Handle:
         return a_handle(self._random.choice(IDS), self._random.choice(TENANTS))
 
-    def _submit(self) -> None:
+    def submit(self) -> None:
         handle = self._any_handle()
         self._nonces += 1
         self._submitted[handle.ref] = a_submission(
@@ -117,7 +121,7 @@ class Walk:
         )
         self._offer(self._submitted[handle.ref])
 
-    def _submit_the_last_again(self) -> None:
+    def submit_the_last_again(self) -> None:
         """As a client does whose reply was lost."""
         job = self._random.choice(list(self._submitted.values()) or [a_submission()])
         self._offer(job)
@@ -131,10 +135,10 @@ class Walk:
             raise self._broken("a repeated submit began a second run")
         answered.add(job.nonce)
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         self._do(functions.cancel(self._any_handle()))
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         handle = self._any_handle()
         attempt = self.rules.attempt(handle.ref)
         named = self._random.choice([attempt, attempt, attempt - 1])
@@ -147,10 +151,10 @@ class Walk:
         """Mostly the one that leads."""
         return self._random.choice([*BOSSES, *[self.rules.leader or BOSSES[0]] * 6])
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         self._do(tick_as(self._boss(), times=TIMES, limits=LIMITS))
 
-    def _assign(self) -> None:
+    def assign(self) -> None:
         entries = [e for priority in Priority for e in run_sync(self._redis, reads.lane_head(SHARD, priority, 9))]
         chosen = self._random.choices(entries, k=self._random.randint(1, 3)) if entries else []
         workers = [life.id for life in self._lives]
@@ -181,19 +185,19 @@ class Walk:
     def _alive(self) -> Life:
         return self._random.choice([life for life in self._lives if not life.ghost])
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         for life in self._lives:
             if not life.ghost:
                 life.ghost = self._do(join_worker(life.id, SLOTS, lease_ms=TIMES.lease_ms, join=False)) is None
 
-    def _read_inbox(self) -> None:
+    def read_inbox(self) -> None:
         for life in self._random.sample(self._lives, 3):
             # A blocking read of an empty inbox would wait for the server's next look at its clock.
             if self._redis.exists(keys.inbox(SHARD, life.id)):
                 for entry in run_sync(self._redis, reads.inbox_after(SHARD, life.id, "0", 1)):
-                    self._take(life, entry)
+                    self._take_entry(life, entry)
 
-    def _take(self, life: Life, entry: InboxEntry) -> None:
+    def _take_entry(self, life: Life, entry: InboxEntry) -> None:
         work = entry.ref, entry.attempt
         if entry.kind == "abort":
             life.believes.pop(work, None)
@@ -216,12 +220,12 @@ class Walk:
         life.believes.setdefault((ref, attempt), 0)
         return life, Handle.of(SHARD, ref), attempt
 
-    def _start_again(self) -> None:
+    def start_again(self) -> None:
         life, handle, attempt = self._work()
         if self._do(functions.start(handle, attempt, life.id)):
             self._must_hold(life, handle, attempt)
 
-    def _emit(self) -> None:
+    def emit(self) -> None:
         life, handle, attempt = self._work()
         seq = max(1, life.believes[handle.ref, attempt] + self._random.choice([1, 1, 1, 0, 2]))
         last = self._do(functions.emit(handle, attempt, life.id, seq, [{}]))
@@ -229,14 +233,14 @@ class Walk:
             life.believes[handle.ref, attempt] = last
             self._must_hold(life, handle, attempt)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         life, handle, attempt = self._work()
         state = self._random.choice([State.COMPLETED, State.FAILED])
         end = completed(handle, attempt, life.id, life.believes[handle.ref, attempt], state)
         if self._do(functions.finish(end)).accepted and not self.rules.recorded(handle.ref, attempt):
             self._must_hold(life, handle, attempt)
 
-    def _requeue(self) -> None:
+    def requeue(self) -> None:
         life, handle, attempt = self._work()
         fault: functions.Fault = self._random.choice(["none", "try", "strike", "strike", "strike"])
         delay_ms = self._random.choice([0, 1_000])
@@ -247,14 +251,24 @@ class Walk:
         if not self.rules.holds(handle.ref, attempt, life.id):
             raise self._broken(f"{life.id} was heard for attempt {attempt}, but: {self.rules.jobs.get(handle.ref)}")
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         life = self._alive()
         life.ghost = self._do(functions.leave(SHARD, life.id))
 
-    def _die(self) -> None:
+    def die(self) -> None:
         self._alive().ghost = True
 
-    def _time_passes(self) -> None:
+    # Redis.
+
+    def clock_jumps(self) -> None:
+        self._clock.advance(self._random.choice([3_600_000, -3_600_000]))
+
+    def functions_are_flushed(self) -> None:
+        """And loaded again, as the scheduler does; what they kept in the server's memory is gone."""
+        self._do(Call(("FUNCTION", "FLUSH"), bool))
+        self._do(Call(("FUNCTION", "LOAD", library.source()), bool))
+
+    def time_passes(self) -> None:
         ms = self._random.choice([100, 500, 1_000, 1_000, 2_000, 10_000, -5_000])
         self._history.append(f"    {ms} ms")
         self._clock.advance(ms)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from redis import Redis
@@ -38,8 +38,7 @@ class Snapshot:
 
     @cached_property
     def shards(self) -> list[str]:
-        found = (_KEY.match(key) for key in self.entries)
-        return sorted({match["shard"] for match in found if match})
+        return sorted({parts[0] for key in self.entries if (parts := _parts(key))})
 
     def value(self, key: str, default: Any = None) -> Any:
         entry = self.entries.get(key)
@@ -55,10 +54,11 @@ class Snapshot:
         return [key for key, entry in self.entries.items() if not entry.expires and not self._may_stay(key)]
 
     def _may_stay(self, key: str) -> bool:
-        match = _KEY.match(key)
-        if match is None:
+        parts = _parts(key)
+        if parts is None:
             return key == keys.MODELS
-        start, kind, name = f"tf:{{{match['shard']}}}:", match["kind"], match["name"] or ""
+        shard, kind, name = parts
+        start = f"tf:{{{shard}}}:"
         if kind in _PERMANENT:
             return True
         if kind in ("job", "body", "tokens"):
@@ -69,6 +69,13 @@ class Snapshot:
         if kind == "tenant":
             return any(int(n) > 0 for field, n in self.value(key).items() if field.startswith("q:"))
         return False
+
+
+@lru_cache(maxsize=10_000)
+def _parts(key: str) -> tuple[str, str, str] | None:
+    """Shard, kind and name; None for a key of no shard."""
+    match = _KEY.match(key)
+    return (match["shard"], match["kind"], match["name"] or "") if match else None
 
 
 def take(redis: Redis) -> Snapshot:

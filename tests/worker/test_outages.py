@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 from structlog.testing import capture_logs
 
 from protocol import reads
@@ -24,6 +25,7 @@ from worker.engine.base import Capacity, EngineDead
 from worker.options import WorkerOptions
 from worker.service import run_worker
 from worker.session import Ending
+from worker.startup import wait_for_store
 from worker.stop import StopSignals
 
 BRIEF = FAST.model_copy(update={"redis_patience_s": 0.2})
@@ -174,3 +176,35 @@ async def test_an_engine_that_can_t_be_started_again_ends_the_worker(valkey_url:
             await stage.task
         assert stage.driver.job(handle).state is State.QUEUED
         assert stage.driver.run(reads.leases(SHARD)) == {}
+
+
+async def test_an_attempt_that_comes_back_after_its_end_is_given_back(server: Server) -> None:
+    """Redis lost how it ended: its log may hold the old text, so the same attempt must not speak again."""
+    async with staged(server.url) as stage:
+        handle, flight = await stage.begin()
+        flight.say("x")
+        await eventually(logged(stage, handle, "x"))
+        client = stage.driver.redis
+        before: dict[bytes, Any] = {key: client.dump(key) for key in client.scan_iter()}
+        flight.end()
+        await stage.reaches(handle, State.COMPLETED)
+        for key, value in before.items():
+            client.restore(key, 0, value, replace=True)
+        client.client_kill_filter(_type="normal", skipme=True)
+        job = await stage.reaches(handle, State.QUEUED)
+        assert (job.history[-1].fault, job.history[-1].why) == ("none", "the store lost how it ended")
+
+
+async def test_a_connection_that_breaks_while_the_library_is_waited_for_ends_nothing(valkey: AsyncRedis) -> None:
+    class Shaky:
+        calls = 0
+
+        async def execute_command(self, *command: Any) -> Any:
+            self.calls += 1
+            if self.calls == 2:
+                raise ConnectionResetError
+            return await valkey.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+
+    shaky = Shaky()
+    await wait_for_store(shaky, "redis://shaky", SHARD, 5.0)  # type: ignore[arg-type]  # all that it calls
+    assert shaky.calls == 3
