@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from producer import bodies, estimate, requests
 from producer.requests import JobRequest
 from producer.routing import shard_of
+from producer.scope import ALL, Scope
 from protocol.errors import InvalidRequest
 from protocol.functions import Submission
 from protocol.handle import Handle, check_name, check_own_id
@@ -21,6 +22,7 @@ class Defaults:
     deadline_s: float
     keep_s: float
     max_body_bytes: int
+    scope: Scope = ALL
 
 
 def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id: str, nonce: str) -> Submission:
@@ -34,7 +36,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
     body = requests.body_of(request)
     endpoint = requests.endpoint_of(request, body)
     checked = bodies.check(endpoint, body, defaults.max_body_bytes)
-    tenant = check_name("tenant", request.tenant or defaults.tenant)
+    tenant = check_name("tenant", defaults.scope.tenant(request.tenant, defaults.tenant))
     guess = estimate.estimate(endpoint, body, tenant)
     _check_context(guess.least_tokens, record.context_tokens)
     own_id = check_own_id(request.id or own_id)

@@ -248,9 +248,11 @@ def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
     return InboxEntry(entry_id.decode(), "command", command=fields.get(b"c", b"").decode(errors="replace"))
 
 
-def done_after(shards: Sequence[Shard], reply_to: str, last: Sequence[str], block_ms: int) -> Call[list[DoneNotice]]:
-    """Notices for `reply_to` in each shard, after the entry `last` of each; waits at most `block_ms` for one."""
-    by_key = {keys.done(shard, reply_to).encode(): shard for shard in shards}
+def done_after(
+    shards: Sequence[Shard], tenant: str, reply_to: str, last: Sequence[str], block_ms: int
+) -> Call[list[DoneNotice]]:
+    """A tenant's notices for `reply_to` in each shard, after the entry `last` of each; waits at most `block_ms`."""
+    by_key = {keys.done(shard, tenant, reply_to).encode(): shard for shard in shards}
 
     def parse(reply: Sequence[tuple[bytes, Entries]] | None) -> list[DoneNotice]:
         return [

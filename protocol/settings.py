@@ -27,6 +27,8 @@ class Settings(BaseSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_patience_s: float = Field(default=30.0, ge=0)
     """How long to wait for a Redis that does not answer."""
+    tenant: str = Field(default="", pattern=r"^[a-z0-9_-]{0,64}$")
+    """The only tenant that a client acts for: other tenants' jobs are unknown to it. Empty: it acts for all of them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
     """`auto`: coloured in a terminal, JSON elsewhere."""

@@ -79,7 +79,7 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
     if window < 1:
         raise InvalidRequest("window: it must be at least 1")
     summary, places = BatchSummary(f"batch-{secrets.token_hex(6)}"), Window(window)
-    results = Results(fleet.redis, summary.batch_id)
+    results = Results(fleet.redis, fleet.tenant, summary.batch_id)
     with files.opened(source, target) as (reader, writer):
         rows_total = await asyncio.to_thread(files.count_rows, source, limit)
         desk = Desk(writer, summary, _teller(summary, places, rows_total, begin, on_progress, on_row))

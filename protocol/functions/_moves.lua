@@ -89,8 +89,9 @@ local function finalise(job, state, outcome, code, now, first)
     redis.call('PEXPIRE', tokens, LOG_AFTER_SEAL_MS)
   end
   if job.reply ~= '' then
-    redis.call('XADD', done_key(P, job.reply), '*', 'j', job.ref, 'a', job.attempt, 's', state)
-    redis.call('PEXPIRE', done_key(P, job.reply), job.keep)
+    local done = done_key(P, job.ref, job.reply)
+    redis.call('XADD', done, '*', 'j', job.ref, 'a', job.attempt, 's', state)
+    redis.call('PEXPIRE', done, job.keep)
   end
   announce(P, 'finished', job.worker)
 end
@@ -164,7 +165,7 @@ end
 local function empty_inbox(P, worker, state, budget, now)
   local inbox, jobs = inbox_key(P, worker), {}
   local entries = redis.call('XRANGE', inbox, '-', '+', 'COUNT', budget)
-  demand(inbox, worker_key(P, worker), prefixes_key(P, worker))
+  demand('DEL', inbox, worker_key(P, worker), prefixes_key(P, worker))
   for i, entry in ipairs(entries) do
     local id, f = entry[1], entry[2]
     local job = f[2] == 'assign' and load_job(P, f[4])

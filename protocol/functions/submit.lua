@@ -22,8 +22,9 @@ local function submit_again(job, digest, nonces, nonce, new_digest, reply)
   if reply ~= '' then
     redis.call('HSET', job.key, 'reply', reply)
     if ENDED[job.state] then
-      redis.call('XADD', done_key(job.P, reply), '*', 'j', job.ref, 'a', job.attempt, 's', job.state)
-      redis.call('PEXPIRE', done_key(job.P, reply), job.keep)
+      local done = done_key(job.P, job.ref, reply)
+      redis.call('XADD', done, '*', 'j', job.ref, 'a', job.attempt, 's', job.state)
+      redis.call('PEXPIRE', done, job.keep)
     end
   end
   return answer

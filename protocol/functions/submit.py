@@ -59,7 +59,7 @@ def submit(job: Submission) -> Call[Submitted]:
         keys.dead(shard),
     ]
     if job.reply_to:
-        names.append(keys.done(shard, job.reply_to))
+        names.append(keys.done(shard, handle.tenant, job.reply_to))
     spec = job.spec.model_dump_json(exclude_defaults=True)
     args = (handle.ref, job.priority, job.nonce, job.digest, job.body, spec, job.spec.cost_tokens)
     times = (job.delay_ms, job.deadline_ms, job.keep_ms)

@@ -19,7 +19,7 @@ OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sle
 REVIVING = ("dead list", "dead show", "dead replay")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
 PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run")
-COMMANDS = ("scheduler", "worker", *PRINTING)
+COMMANDS = ("scheduler", "worker", "acl", *PRINTING)
 HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
 
