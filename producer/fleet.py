@@ -55,10 +55,11 @@ class Fleet:
             InvalidId: the tenant's name is.
             InvalidRequest: `tenant` is another one than `settings.tenant`.
         """
-        self.settings = settings or Settings.load(redis_url=url)
+        settings = settings or Settings.load()
+        self.settings = settings.model_copy(update={"redis_url": url}) if url else settings
         self.scope = Scope(self.settings.tenant)
         self.tenant = check_name("tenant", self.scope.tenant(tenant, "default"))
-        self.redis = redis if redis is not None else store.connect(url or self.settings.redis_url)
+        self.redis = redis if redis is not None else store.connect(self.settings.store_url)
         self._owns_redis = redis is None
         self._patience_s = self.settings.redis_patience_s
         self._hub = Hub(self.redis)

@@ -136,3 +136,9 @@ class SetupError(FleetError):
     """Something that must be installed or configured on this machine is not."""
 
     code = "setup_error"
+
+
+class NotTrusted(SetupError):
+    """TLS with Redis fails: a certificate is not accepted, here or there."""
+
+    code = "not_trusted"

@@ -1,6 +1,5 @@
 """The command line of vLLM's server: our defaults, then the user's flags, which win. Pure."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from protocol.errors import SetupError
@@ -25,10 +24,10 @@ _TAKEN: Mapping[str, str] = {
     "--root-path": "the worker talks to its own vLLM directly, without a proxy",
     "--ssl-keyfile": "the worker talks to its own vLLM without TLS, on the loopback address",
     "--ssl-certfile": "the worker talks to its own vLLM without TLS, on the loopback address",
+    "--hf-token": "everyone on this host sees a command line; the variable HF_TOKEN is read instead",
     "--headless": "the worker needs the server of its vLLM",
     "--disable-log-stats": "the worker's load reports come from vLLM's metrics, which that flag turns off",
 }
-_MASKED = "--hf-token"
 _PARALLEL = ("--data-parallel-size", "-dp")
 
 
@@ -68,18 +67,6 @@ def command(options: EngineOptions, python: str, port: int, events: str) -> list
 def stream_interval(options: EngineOptions) -> int:
     """What requests ask for; 0 where the server's own setting holds: it is not ours, or the user gave the flag."""
     return 0 if options.attach or "--stream-interval" in _given(options.arguments) else STREAM_INTERVAL
-
-
-def shown(parts: Sequence[str]) -> str:
-    """A command line for the log, fit for a shell, without the access token that it may hold."""
-    masked: list[str] = []
-    for part in parts:
-        name = part.partition("=")[0].replace("_", "-")
-        if masked and masked[-1].replace("_", "-") == _MASKED:
-            masked.append("***")
-        else:
-            masked.append(f"{_MASKED}=***" if name == _MASKED and "=" in part else part)
-    return shlex.join(masked)
 
 
 def _given(arguments: Sequence[str]) -> dict[str, list[str]]:

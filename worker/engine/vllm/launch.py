@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import sys
@@ -17,7 +18,7 @@ from worker.engine.base import EngineDead
 from worker.engine.openai_http import Upstream
 from worker.engine.options import EngineOptions
 from worker.engine.vllm.child import Child
-from worker.engine.vllm.flags import HOST, command, environment, shown
+from worker.engine.vllm.flags import HOST, command, environment
 from worker.engine.vllm.phases import Cause, Failure, failure_of, phase_of
 
 POLL_S = 0.2
@@ -76,7 +77,7 @@ async def _once(options: EngineOptions) -> Launched:
     # For the socket of the KV events, which hold all prompts: nobody else may read it.
     folder = Path(tempfile.mkdtemp(prefix="tokenfleet-vllm-"))
     parts = command(options, python, port, f"ipc://{folder / 'kv'}")
-    _log.info("vllm_command", command=shown(parts))
+    _log.info("vllm_command", command=shlex.join(parts))
     child = await Child.start(folder, parts, environment(os.environ, api_key), _phase_log())
     url = f"http://{HOST}:{port}"
     try:
