@@ -64,7 +64,12 @@ class Fleet:
         self._patience_s = self.settings.redis_patience_s
         self._hub = Hub(self.redis)
         self._reader = Reader(self.redis, self._hub, self._patience_s)
-        kept = self.settings.deadline_s, self.settings.keep_s, self.settings.max_body_bytes
+        kept = (
+            self.settings.deadline_s,
+            self.settings.keep_s,
+            self.settings.max_body_bytes,
+            self.settings.delete_on_read,
+        )
         self._submitter = Submitter(self.redis, Defaults(self.tenant, *kept, scope=self.scope))
 
     async def __aenter__(self) -> Self:
@@ -98,6 +103,8 @@ class Fleet:
         delay: Duration = 0,
         time_limit: Duration | None = None,
         cancel_unfollowed: Duration | None = None,
+        keep: Duration | None = None,
+        delete_on_read: bool | None = None,
         id: str = "",  # noqa: A002 - the word that users know
         reply_to: str = "",
         **params: Any,  # noqa: ANN401 - members of an OpenAI body have all JSON types
@@ -108,6 +115,7 @@ class Fleet:
             InvalidRequest, UnknownModel: the request breaks a rule; or no worker ever registered the model.
             ConflictingId: the id is taken by a job with another body.
             QueueFull, StoreFull: the lane, or the tenant's half of it, is full; or Redis's memory is.
+            QuotaExceeded: the tenant has used up its quota; `retry_after_s` says when to try again.
             StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
             LibraryMissing: no scheduler ever ran on this Redis.
         """
@@ -126,6 +134,8 @@ class Fleet:
             delay=delay,
             time_limit=time_limit,
             cancel_unfollowed=cancel_unfollowed,
+            keep=keep,
+            delete_on_read=delete_on_read,
             id=id,
             reply_to=reply_to,
             params=params,

@@ -22,6 +22,7 @@ class Defaults:
     deadline_s: float
     keep_s: float
     max_body_bytes: int
+    delete_on_read: bool = False
     scope: Scope = ALL
 
 
@@ -59,9 +60,10 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
         digest=checked.digest,
         nonce=nonce,
         deadline_ms=int(deadline_s * 1000),
-        keep_ms=int(defaults.keep_s * 1000),
+        keep_ms=int(_keep_s(request, defaults) * 1000),
         delay_ms=int(delay_s * 1000),
         reply_to=check_name("reply name", request.reply_to) if request.reply_to else "",
+        once=_deletes_on_read(request, defaults),
     )
 
 
@@ -86,6 +88,18 @@ def _time_limit_s(request: JobRequest) -> float | None:
     if request.time_limit is None:
         return None
     return requests.seconds("time_limit", request.time_limit, least=0.001)
+
+
+def _keep_s(request: JobRequest, defaults: Defaults) -> float:
+    return defaults.keep_s if request.keep is None else requests.seconds("keep", request.keep, least=0.001)
+
+
+def _deletes_on_read(request: JobRequest, defaults: Defaults) -> bool:
+    if request.delete_on_read is None:
+        return defaults.delete_on_read
+    if not isinstance(request.delete_on_read, bool):
+        raise InvalidRequest("delete_on_read: true or false is required")
+    return request.delete_on_read
 
 
 def _best_effort(request: JobRequest) -> bool:

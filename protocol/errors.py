@@ -54,6 +54,21 @@ class QueueFull(FleetError):
     code = "queue_full"
 
 
+class QuotaExceeded(QueueFull):
+    """The tenant has as many jobs waiting, or has spent as many tokens, as it may; nothing was stored.
+
+    Attributes:
+        retry_after_s: when to try again.
+    """
+
+    code = "quota_exceeded"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        """Say when to try again, in the hint too."""
+        super().__init__(message, f"Nothing was stored; try again in {retry_after_s:.1f} s.")
+        self.retry_after_s = retry_after_s
+
+
 class ConflictingId(FleetError):
     """The id is taken by a job with another body."""
 

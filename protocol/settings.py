@@ -53,12 +53,18 @@ class Settings(BaseSettings):
     """When a job that names no deadline expires, from its submission."""
     keep_s: float = Field(default=86_400.0, gt=0)
     """How long a finished job's result is kept."""
+    delete_on_read: bool = False
+    """Whether a job is forgotten as soon as its result has been read once."""
     max_body_bytes: int = Field(default=2 * 1024 * 1024, gt=0)
 
     limit_high: int = Field(default=10_000, gt=0)
     limit_medium: int = Field(default=1_000_000, gt=0)
     limit_low: int = Field(default=1_000_000, gt=0)
     """Jobs waiting in each lane; one tenant may fill half of it."""
+    quota_jobs: int = Field(default=0, ge=0)
+    """So many jobs of one tenant may wait in all lanes of a shard; 0: no limit but half of a lane."""
+    quota_tokens: int = Field(default=0, ge=0)
+    """So many tokens one tenant may submit in a minute, prompts and outputs as estimated; 0: no limit."""
     target_high_s: float = Field(default=0.5, gt=0)
     target_medium_s: float = Field(default=60.0, gt=0)
     target_low_s: float = Field(default=600.0, gt=0)

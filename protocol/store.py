@@ -55,7 +55,9 @@ def connect(url: str) -> Redis:
 def connect_sync(url: str) -> SyncRedis:
     """A blocking client, for threads; raises as `connect` does."""
     try:
-        return SyncRedis.from_url(tls.checked(url), socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S)
+        return SyncRedis.from_url(
+            tls.checked(url), socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
+        )
     except ValueError:
         raise _bad_url() from None
 

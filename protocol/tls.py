@@ -44,11 +44,15 @@ def with_files(url: str, ca: Path | None, certificate: Path | None, key: Path | 
 
 def fault(error: BaseException) -> NotTrusted | None:
     """What TLS failed of, where `error` came of that; None for what may pass by itself, as a connection that is cut."""
-    found = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
-    if found is None:
-        return None
-    if isinstance(found, ssl.SSLCertVerificationError):
-        return _not_verified(found)
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _not_verified(cause)
+        if isinstance(cause, ssl.SSLError):
+            return _refused(cause)
+    return None
+
+
+def _refused(found: ssl.SSLError) -> NotTrusted | None:
     # "[SSL: THE_REASON] …" or "[SSL] the reason (…)"
     reason = (found.reason or str(found).partition("] ")[2].partition(" (")[0]).replace("_", " ").lower()
     if "certificate required" in reason:

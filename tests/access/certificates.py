@@ -1,5 +1,6 @@
 """Certificates for one test, made by `openssl`: good ones, and each kind of bad one."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class Certificates:
     """Everything lies in `folder`: `NAME.pem` and `NAME.key`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._program = folder, shutil.which("openssl") or "openssl"
         for ca in ("ca", "stranger"):
             self._authority(ca)
 
@@ -37,7 +38,9 @@ class Certificates:
     def key(self, name: str) -> Path:
         return self.folder / f"{name}.key"
 
-    def make(self, name: str, *, host: str = HOST, ca: str = "ca", begin: str = "20200101", end: str = "20990101") -> None:
+    def make(
+        self, name: str, *, host: str = HOST, ca: str = "ca", begin: str = "20200101", end: str = "20990101"
+    ) -> None:
         """A certificate for a host or a client; `begin` and `end` are days."""
         request = self.folder / f"{name}.csr"
         self._openssl(
@@ -59,5 +62,5 @@ class Certificates:
         )
 
     def _openssl(self, *arguments: str) -> None:
-        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False, cwd=self.folder)
+        done = subprocess.run([self._program, *arguments], capture_output=True, text=True, check=False, cwd=self.folder)
         assert done.returncode == 0, done.stderr

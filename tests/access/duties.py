@@ -38,7 +38,7 @@ def roles() -> dict[str, Role]:
     return {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics")} | {"worker": own}
 
 
-def _dead(driver: Driver) -> None:
+def dead(driver: Driver) -> None:
     branches._two_strikes(driver)
     driver.run(functions.requeue(HANDLE, driver.job(HANDLE).attempt, "w1", "strike"))
 
@@ -120,7 +120,7 @@ def _inbox(_: Driver) -> list[Call[Any]]:
 DUTIES: dict[str, list[Duty]] = {
     "producer-t": [
         *_branches("submit", "cancel", "forget"),
-        Duty("submit-dead", _dead, lambda _: [functions.submit(a_submission(nonce="new", reply_to="me"))]),
+        Duty("submit-dead", dead, lambda _: [functions.submit(a_submission(nonce="new", reply_to="me"))]),
         Duty("cancel-two-strikes", branches._two_strikes, lambda _: [functions.cancel(HANDLE)]),
         Duty("reads", _waiting, _reads_of_a_job),
         Duty("more reads", _waiting, _reads_of_a_producer),

@@ -31,7 +31,7 @@ async def _health(_: web.Request) -> web.Response:
 async def _chat(request: web.Request) -> web.StreamResponse:
     text: str = loads(await request.read())["messages"][0]["content"]
     refusal = {"error": {"message": f"can't: {text}", "type": text, "code": 400}}
-    match text.split()[0]:
+    match text.split(maxsplit=1)[0]:
         case "refuse":
             return web.json_response(refusal, status=400)
         case "fail":
@@ -41,7 +41,7 @@ async def _chat(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     await response.write(_said(text))
-    match text.split()[0]:
+    match text.split(maxsplit=1)[0]:
         case "hang":
             await asyncio.Event().wait()
         case "break":

@@ -18,7 +18,8 @@ from protocol.settings import Settings
 from protocol.states import State
 from protocol.wire import JsonObject, dumps
 from tests.access.echo import echoing
-from tests.access.fleet import PASSWORD, guarded, login, roles as users, url_of
+from tests.access.fleet import PASSWORD, guarded, login, url_of
+from tests.access.fleet import roles as users
 from tests.access.processes import STAND_IN, Roles, roles
 from tests.support import snapshot
 from tests.support.servers import Server, valkey_binary
@@ -58,7 +59,9 @@ def fleet_of_processes(server: Server, folder: Path, engine: str) -> Iterator[Ro
         return server.url.replace("//", f"//{user}@")
 
     with roles(out, environment) as made:
-        made.start("scheduler", "scheduler", "--record", str(out / "record.jsonl"), TOKENFLEET_REDIS_URL=url("scheduler"))
+        made.start(
+            "scheduler", "scheduler", "--record", str(out / "record.jsonl"), TOKENFLEET_REDIS_URL=url("scheduler")
+        )
         worker = url("worker-worker-1")
         common = ("worker", "--label", "worker-1", "--redis-url", worker)
         made.start("echo", *common, "--model", "echo", "--engine", "openai", "--attach", engine)
@@ -122,7 +125,9 @@ async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path:
             assert await follow(fleet, good) == f"say {CANARY}"
 
             # Refused, failed three times, cut off, garbage, an error within the stream, busy until it is cancelled.
-            ends = {word: await chat(fleet, f"{word} {CANARY}") for word in ("refuse", "fail", "break", "garbage", "error")}
+            ends = {
+                word: await chat(fleet, f"{word} {CANARY}") for word in ("refuse", "fail", "break", "garbage", "error")
+            }
             busy, hung = await chat(fleet, f"busy {CANARY}"), await chat(fleet, f"hang {CANARY}")
             await eventually(lambda: is_running(fleet, hung), timeout_s=20)
             for job in ends.values():
@@ -135,18 +140,27 @@ async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path:
 
             # Three crashes of the engine that it runs on; what vLLM says on its own output quotes the prompt.
             await (await chat(fleet, f"say {CANARY}", model="vllm")).result(timeout=30)
-            poison = await fleet.submit(model="vllm", messages=[{"role": "user", "content": "crash"}, {"role": "user", "content": CANARY}])
+            poison = await fleet.submit(
+                model="vllm", messages=[{"role": "user", "content": "crash"}, {"role": "user", "content": CANARY}]
+            )
             assert (await poison.result(timeout=90)).error
             made.look()
 
             waiting = await chat(fleet, f"say {CANARY}", delay=3600)
             told += await bad_requests(fleet)
             operator = {"TOKENFLEET_REDIS_URL": server.url.replace("//", "//operator@")}
-            asked = [["status"], ["workers", "list", "--json"], ["dead", "list"], ["dead", "show", str(poison), "--json"]]
+            asked = [
+                ["status"],
+                ["workers", "list", "--json"],
+                ["dead", "list"],
+                ["dead", "show", str(poison), "--json"],
+            ]
             asked += [["job", str(poison), "--json"], ["job", str(waiting)], ["job", str(ends["refuse"]), "--json"]]
             asked += [["explain", str(poison)], ["explain", str(waiting), "--json"], ["submit", "--body", "-"]]
             odd = dumps({"model": "echo", "max_tokens": CANARY}).decode()
-            told += await asyncio.gather(*(asyncio.to_thread(made.command, *words, stdin=odd, **operator) for words in asked))
+            told += await asyncio.gather(
+                *(asyncio.to_thread(made.command, *words, stdin=odd, **operator) for words in asked)
+            )
             with login(server, "operator") as client:
                 told.append(outside_of_bodies(client))
                 assert CANARY.encode() in (client.get(f"tf:{{vllm.0}}:body:{poison.handle.ref}") or b"")

@@ -54,7 +54,8 @@ class TlsServer(Server):
         return f"rediss://{HOST}:{self.tls_port}/0"
 
     def settings(self, **changes: Path | None) -> Settings:
-        return Settings(**{"redis_url": self.tls_url, "redis_ca": self._files.pem("ca"), "redis_patience_s": 5} | changes)
+        plain = Settings(redis_url=self.tls_url, redis_ca=self._files.pem("ca"), redis_patience_s=5)
+        return plain.model_copy(update=changes)
 
 
 @pytest.fixture
@@ -85,7 +86,13 @@ async def both(settings: Settings) -> list[NotTrusted]:
         await store.wait_until_up(redis, 5, lambda: None)
     told.append(refusal.value)
     await redis.aclose()
-    return [*told, await eventually(lambda: refused(settings))]
+
+    async def second() -> NotTrusted | None:
+        return refused(settings)
+
+    word = await eventually(second)
+    assert word
+    return [*told, word]
 
 
 def refused(settings: Settings) -> NotTrusted | None:
@@ -151,7 +158,10 @@ async def test_a_server_without_tls_is_told() -> None:
 async def test_files_that_are_none_are_told(start: Start, certificates: Certificates, tmp_path: Path) -> None:
     server = start()
     (tmp_path / "odd.pem").write_text("nothing")
-    for changes in ({"redis_ca": tmp_path / "odd.pem"}, {"redis_cert": tmp_path / "odd.pem", "redis_key": certificates.key("client")}):
+    for changes in (
+        {"redis_ca": tmp_path / "odd.pem"},
+        {"redis_cert": tmp_path / "odd.pem", "redis_key": certificates.key("client")},
+    ):
         for error in await both(server.settings(**changes)):
             assert "can't be used" in error.message
     with pytest.raises(SetupError, match="a file that is not there"):

@@ -42,6 +42,15 @@ def test_help_teaches(command: str) -> None:
         assert part in result.output
 
 
+@pytest.mark.parametrize("url", ["redis://me:hush@host", "redis://:hush@host/0", "unix:///s?password=hush"])
+def test_a_password_on_the_command_line_is_refused(url: str) -> None:
+    for words in (["status", "--redis-url", url], ["worker", "--model", "m", "--redis-url", url, "--json"]):
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == Exit.INVALID
+        assert "hush" not in result.output
+    assert "TOKENFLEET_REDIS_PASSWORD_FILE" in CliRunner().invoke(cli, ["status", "--redis-url", url]).output
+
+
 @pytest.mark.parametrize("command", PRINTING)
 def test_what_prints_can_print_json(command: str) -> None:
     assert "--json" in CliRunner().invoke(cli, [*command.split(), "--help"]).output

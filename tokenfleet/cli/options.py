@@ -39,7 +39,7 @@ def shared_options(command: Command) -> Command:
     return click.option(
         "--redis-url",
         metavar="URL",
-        help="Where Redis listens. Its password comes from TOKENFLEET_REDIS_PASSWORD or TOKENFLEET_REDIS_PASSWORD_FILE.",
+        help="Where Redis listens. The password comes from TOKENFLEET_REDIS_PASSWORD, or …_PASSWORD_FILE.",
         callback=_remember_flag,
         expose_value=False,
     )(logging_options(command))
