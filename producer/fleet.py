@@ -119,28 +119,9 @@ class Fleet:
             StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
             LibraryMissing: no scheduler ever ran on this Redis.
         """
-        request = JobRequest(
-            model=model,
-            messages=messages,
-            prompt=prompt,
-            input=input,
-            body=body,
-            endpoint=endpoint,
-            priority=priority,
-            deadline=deadline,
-            tenant=tenant,
-            stream=stream,
-            best_effort=best_effort,
-            delay=delay,
-            time_limit=time_limit,
-            cancel_unfollowed=cancel_unfollowed,
-            keep=keep,
-            delete_on_read=delete_on_read,
-            id=id,
-            reply_to=reply_to,
-            params=params,
-        )
-        return value_of((await self.submit_many([request]))[0])
+        fields = locals()
+        given = {name: value for name, value in fields.items() if name not in ("self", "params")}
+        return value_of((await self.submit_many([JobRequest(**given, params=params)]))[0])
 
     async def submit_many(
         self, requests: Iterable[JobRequest], *, patience_s: float | None = None

@@ -63,7 +63,7 @@ class QuotaExceeded(QueueFull):
 
     code = "quota_exceeded"
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         """Say when to try again, in the hint too."""
         super().__init__(message, f"Nothing was stored; try again in {retry_after_s:.1f} s.")
         self.retry_after_s = retry_after_s

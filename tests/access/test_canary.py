@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -13,6 +14,7 @@ from redis import Redis
 from producer.events import Restart, Tokens
 from producer.fleet import Fleet
 from producer.jobs import Job
+from protocol import keys
 from protocol.errors import FleetError
 from protocol.settings import Settings
 from protocol.states import State
@@ -81,7 +83,7 @@ async def follow(fleet: Fleet, job: Job) -> str:
     return text
 
 
-async def chat(fleet: Fleet, content: str, model: str = "echo", **more: object) -> Job:
+async def chat(fleet: Fleet, content: str, model: str = "echo", **more: Any) -> Job:
     return await fleet.submit(model=model, messages=[{"role": "user", "content": content}], stream=True, **more)
 
 
@@ -111,65 +113,70 @@ def outside_of_bodies(client: Redis) -> str:
     return "\n".join([*entries, *shown])
 
 
+WRONG = ("refuse", "fail", "break", "garbage", "error")
+
+
+async def go_wrong(fleet: Fleet) -> tuple[Job, list[str]]:
+    """Refused, failed three times, cut off, garbage, an error within the stream, busy or hung until it is cancelled.
+
+    The refused job, and what was told of all of them.
+    """
+    jobs = [await chat(fleet, f"{word} {CANARY}") for word in WRONG]
+    busy, hung = await chat(fleet, f"busy {CANARY}"), await chat(fleet, f"hang {CANARY}")
+    await eventually(lambda: is_running(fleet, hung), timeout_s=20)
+    outcomes = [await job.result(timeout=60) for job in jobs]
+    assert {outcome.state for outcome in outcomes} == {State.FAILED}
+    for job in (busy, hung):
+        await job.cancel()
+    return jobs[0], [str(outcome.error) for outcome in outcomes]
+
+
+async def crash(fleet: Fleet) -> Job:
+    """A job that ends its engine three times; before, vLLM quotes a prompt on its own output."""
+    await (await chat(fleet, f"say {CANARY}", model="vllm")).result(timeout=30)
+    messages = [{"role": "user", "content": "crash"}, {"role": "user", "content": CANARY}]
+    poison = await fleet.submit(model="vllm", messages=messages)
+    assert (await poison.result(timeout=90)).error
+    return poison
+
+
+async def asked(made: Roles, redis: str, refused: Job, poison: Job, waiting: Job) -> list[str]:
+    """What the commands say that show jobs, workers and faults."""
+    words = [["status"], ["workers", "list", "--json"], ["dead", "list"], ["dead", "show", str(poison), "--json"]]
+    words += [["job", str(poison), "--json"], ["job", str(waiting)], ["job", str(refused), "--json"]]
+    words += [["explain", str(poison)], ["explain", str(waiting), "--json"], ["submit", "--body", "-"]]
+    odd = dumps({"model": "echo", "max_tokens": CANARY}).decode()
+    commands = (asyncio.to_thread(made.command, *line, stdin=odd, TOKENFLEET_REDIS_URL=redis) for line in words)
+    return list(await asyncio.gather(*commands))
+
+
 async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path: Path) -> None:
     settings = Settings(redis_url=url_of(server, "gateway"), redis_patience_s=10)
-    told: list[str] = []
     async with echoing() as engine, Fleet(settings=settings) as fleet:
         with fleet_of_processes(server, tmp_path, engine) as made:
             await fleet.ready("echo", 30)
             await fleet.ready("vllm", 30)
             made.look()
-
             # Success: the canary went all the way, or this test would show nothing.
             good = await chat(fleet, f"say {CANARY}")
             assert await follow(fleet, good) == f"say {CANARY}"
-
-            # Refused, failed three times, cut off, garbage, an error within the stream, busy until it is cancelled.
-            ends = {
-                word: await chat(fleet, f"{word} {CANARY}") for word in ("refuse", "fail", "break", "garbage", "error")
-            }
-            busy, hung = await chat(fleet, f"busy {CANARY}"), await chat(fleet, f"hang {CANARY}")
-            await eventually(lambda: is_running(fleet, hung), timeout_s=20)
-            for job in ends.values():
-                outcome = await job.result(timeout=60)
-                assert outcome.state is State.FAILED
-                told.append(str(outcome.error))
+            refused, told = await go_wrong(fleet)
             made.look()
-            for job in (busy, hung):
-                await job.cancel()
-
-            # Three crashes of the engine that it runs on; what vLLM says on its own output quotes the prompt.
-            await (await chat(fleet, f"say {CANARY}", model="vllm")).result(timeout=30)
-            poison = await fleet.submit(
-                model="vllm", messages=[{"role": "user", "content": "crash"}, {"role": "user", "content": CANARY}]
-            )
-            assert (await poison.result(timeout=90)).error
+            poison = await crash(fleet)
             made.look()
-
             waiting = await chat(fleet, f"say {CANARY}", delay=3600)
             told += await bad_requests(fleet)
-            operator = {"TOKENFLEET_REDIS_URL": server.url.replace("//", "//operator@")}
-            asked = [
-                ["status"],
-                ["workers", "list", "--json"],
-                ["dead", "list"],
-                ["dead", "show", str(poison), "--json"],
-            ]
-            asked += [["job", str(poison), "--json"], ["job", str(waiting)], ["job", str(ends["refuse"]), "--json"]]
-            asked += [["explain", str(poison)], ["explain", str(waiting), "--json"], ["submit", "--body", "-"]]
-            odd = dumps({"model": "echo", "max_tokens": CANARY}).decode()
-            told += await asyncio.gather(
-                *(asyncio.to_thread(made.command, *words, stdin=odd, **operator) for words in asked)
-            )
+            told += await asked(made, server.url.replace("//", "//operator@"), refused, poison, waiting)
             with login(server, "operator") as client:
                 told.append(outside_of_bodies(client))
-                assert CANARY.encode() in (client.get(f"tf:{{vllm.0}}:body:{poison.handle.ref}") or b"")
+                assert CANARY in str(client.get(keys.body(poison.handle)))
             await waiting.cancel()
     texts = made.texts() | {f"told-{number}": text for number, text in enumerate(told)}
     assert texts["record.jsonl"]
     assert '"level": "debug"' in texts["echo.log"]
     assert "vllm_command" in texts["vllm.log"]
     assert "--served-model-name" in texts["ps"]
+    assert any("struck_out" in text for text in told)
     for hidden in (CANARY, PASSWORD, PASSWORD.replace(" ", "%20"), KEY):
         assert [name for name, text in texts.items() if hidden in text] == [], hidden
 
