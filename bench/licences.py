@@ -31,7 +31,7 @@ def licence_of(package: str) -> str:
 
 
 def _field(told: metadata.PackageMetadata, name: str) -> str:
-    return told[name] if name in told else ""
+    return str((told.get_all(name) or [""])[0])
 
 
 def _first_line(text: str) -> str:
