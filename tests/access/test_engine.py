@@ -1,10 +1,8 @@
 """What a worker's own engine listens on: nothing that another machine can reach, and nothing without its key."""
 
 import os
-import socket
+import stat
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import psutil
@@ -16,6 +14,7 @@ from protocol.settings import Settings
 from tests.access.processes import ROOT, STAND_IN, Roles, roles
 from tokenfleet.up.commands import FleetOptions
 from tokenfleet.up.fleet import EmbeddedFleet
+from worker.engine.openai_http import Upstream
 from worker.engine.options import EngineOptions
 from worker.engine.vllm.flags import command
 
@@ -39,13 +38,14 @@ def listening(pid: int) -> list[tuple[str, int]]:
 )
 def test_where_the_engine_listens_is_not_the_users_to_say(given: tuple[str, ...]) -> None:
     with pytest.raises(SetupError, match="can't be given to vLLM"):
-        command(EngineOptions(model="m", arguments=given), "python", 1, "")
+        command(EngineOptions(model="m", arguments=given), "python", "sock", "")
 
 
-def test_the_command_line_names_the_loopback_address() -> None:
-    parts = command(EngineOptions(model="m", arguments=("--max-model-len", "9")), "python", 1234, "")
+def test_the_command_line_names_a_socket_and_the_loopback_address_for_all_else() -> None:
+    parts = command(EngineOptions(model="m", arguments=("--max-model-len", "9")), "python", "sock", "")
     assert parts[parts.index("--host") + 1] == "127.0.0.1"
-    assert parts.count("--host") == 1
+    assert parts[parts.index("--uds") + 1] == "sock"
+    assert (parts.count("--host"), parts.count("--uds"), parts.count("--port")) == (1, 1, 0)
 
 
 async def test_an_engine_and_its_events_are_out_of_reach_and_want_a_key(valkey_url: str, tmp_path: Path) -> None:
@@ -56,26 +56,25 @@ async def test_an_engine_and_its_events_are_out_of_reach_and_want_a_key(valkey_u
         made.start("vllm", "worker", "--model", "m", "--engine", "vllm", "--vllm-python", sys.executable)
         async with Fleet(settings=Settings(redis_url=valkey_url)) as fleet:
             await fleet.ready("m", 30)
-        _out_of_reach(made)
+        made.look()
+        await _out_of_reach(made)
 
 
-def _out_of_reach(made: Roles) -> None:
-    found = listening(made.running["vllm"].pid)
-    assert found
-    assert {host for host, _ in found} <= set(LOOPBACK)
-    for _, port in found:
-        with pytest.raises(urllib.error.HTTPError) as refusal:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5)
-        assert refusal.value.code == 401
-        refusal.value.close()
-        for host in _own_addresses():
-            with socket.socket() as probe:
-                assert probe.connect_ex((host, port)) != 0
+async def _out_of_reach(made: Roles) -> None:
+    mother = made.running["vllm"].pid
+    assert listening(mother) == []
+    words = [word for line in made.seen for word in line.split()]
+    socket = Path(words[words.index("--uds") + 1])
+    _is_private(socket)
+    engine = Upstream(f"unix://{socket}")
+    assert (await engine.get("/v1/models"))[0] == 401
+    assert (await engine.call("GET", "/health"))[0] == 200
+    await engine.close()
 
 
-def _own_addresses() -> list[str]:
-    found = [one.address for many in psutil.net_if_addrs().values() for one in many if one.family == socket.AF_INET]
-    return [address for address in found if not address.startswith("127.")]
+def _is_private(socket: Path) -> None:
+    assert stat.S_ISSOCK(socket.stat().st_mode)
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
 
 
 async def test_an_embedded_fleet_listens_on_loopback_only() -> None:

@@ -9,7 +9,7 @@ from worker.engine.vllm.flags import STREAM_INTERVAL, command, environment, stre
 
 
 def flags(*arguments: str, events: str = "ipc:///run/kv", **options: int) -> list[str]:
-    return command(EngineOptions(model="m", arguments=arguments, **options), "python", 8000, events)  # type: ignore[arg-type] # only counts
+    return command(EngineOptions(model="m", arguments=arguments, **options), "python", "sock", events)  # type: ignore[arg-type] # only counts
 
 
 def value(parts: list[str], name: str) -> str:
@@ -19,7 +19,7 @@ def value(parts: list[str], name: str) -> str:
 def test_our_defaults() -> None:
     parts = flags()
     assert parts[:3] == ["python", "-m", "vllm.entrypoints.openai.api_server"]
-    assert (value(parts, "--host"), value(parts, "--port")) == ("127.0.0.1", "8000")
+    assert (value(parts, "--host"), value(parts, "--uds")) == ("127.0.0.1", "sock")
     assert (value(parts, "--model"), value(parts, "--served-model-name")) == ("m", "m")
     assert value(parts, "--scheduling-policy") == "priority"
     assert {"--enable-prompt-tokens-details", "--disable-uvicorn-access-log"} < set(parts)
