@@ -27,6 +27,8 @@ Start = Callable[..., "TlsServer"]
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None and redis7_is_required():
+        pytest.fail("openssl is required where redis-server is")
     if shutil.which("openssl") is None:
         pytest.skip("no openssl on the path")
     made = Certificates(tmp_path_factory.mktemp("certificates"))
