@@ -27,6 +27,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch sim lock format clean
+.PHONY: security audit licences
 .PHONY: bench-dispatch bench-reality
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
@@ -62,6 +63,15 @@ kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; c
 
 sim: $(DEV) ## play seeded simulations of the protocol (SEEDS=2000), or one with its trace (SEED=n)
 	@$(BIN)/python -m bench.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+security: $(DEV) ## run the tests of who may do and see what: ACL, TLS, tenants, canary, engine, containers
+	@$(BIN)/python -m bench.security $(ARGS)
+
+audit: $(DEV) ## ask for known vulnerabilities of all locked packages; needs the network, and says so without it
+	@$(BIN)/python -m bench.audit $(ARGS)
+
+licences: $(DEV) ## write docs/licences.md anew
+	@$(BIN)/python -m bench.licences
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \

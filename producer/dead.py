@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from producer.scope import ALL, Scope
 from producer.status import shards_of
 from protocol import reads
 from protocol.call import run, run_all, value_of
@@ -41,34 +42,36 @@ class DeadInfo:
     """The request; read only when asked for."""
 
 
-async def list_dead(redis: Redis, *, pool: str = "", limit: int = 50) -> list[SetAside]:
+async def list_dead(redis: Redis, *, pool: str = "", limit: int = 50, scope: Scope = ALL) -> list[SetAside]:
     """Jobs that were set aside and not replayed since, the last one first.
 
     Args:
         redis: where the fleet is.
         pool: only this pool's; empty for all.
         limit: so many at most.
+        scope: only those that it holds.
 
     Raises:
         StoreUnavailable: Redis does not answer.
     """
     shards = [shard for shard in shards_of(await run(redis, reads.models())) if pool in ("", shard.pool)]
-    found = [job for shard in shards for job in await _of_shard(redis, shard, limit)]
+    found = [job for shard in shards for job in await _of_shard(redis, shard, limit, scope)]
     return sorted(found, key=lambda job: job.at_ms, reverse=True)[:limit]
 
 
-async def _of_shard(redis: Redis, shard: Shard, limit: int) -> list[SetAside]:
+async def _of_shard(redis: Redis, shard: Shard, limit: int, scope: Scope) -> list[SetAside]:
     found: list[SetAside] = []
     before = "+"
     while len(found) < limit:
-        entries = await run(redis, reads.dead_entries(shard, PAGE, before))
+        page = await run(redis, reads.dead_entries(shard, PAGE, before))
+        entries = [entry for entry in page if scope.holds(entry.handle)]
         marks = await run_all(redis, [reads.dead_mark(entry.handle) for entry in entries]) if entries else []
         # The stream is trimmed in blocks: an entry outlives its job by a little.
         lasting = [entry for entry, mark in zip(entries, marks, strict=True) if value_of(mark) == entry.entry_id]
         found += [await _set_aside(redis, entry.handle, entry.at_ms) for entry in lasting[: limit - len(found)]]
-        if len(entries) < PAGE:
+        if len(page) < PAGE:
             break
-        before = entries[-1].entry_id
+        before = page[-1].entry_id
     return found
 
 

@@ -13,6 +13,7 @@ from producer.prepare import Defaults
 from producer.reader import Reader
 from producer.replay import replay
 from producer.requests import Deadline, Duration, JobRequest, Prompt
+from producer.scope import Scope
 from producer.status import FleetStatus, read_status, read_workers, shards_of
 from producer.submitting import Submitter
 from protocol import functions, reads, store
@@ -41,23 +42,35 @@ class Fleet:
         url: str | None = None,
         *,
         redis: Redis | None = None,
-        tenant: str = "default",
+        tenant: str = "",
         settings: Settings | None = None,
     ) -> None:
         """Connect at the first call, to `url`, else to `settings.redis_url`; or use `redis`, which stays open.
 
+        Jobs are submitted for `tenant`, `default` when it is empty. With `settings.tenant` the client acts for that
+        one only: all other tenants' jobs are unknown to it.
+
         Raises:
             SetupError: the URL or a setting is malformed.
             InvalidId: the tenant's name is.
+            InvalidRequest: `tenant` is another one than `settings.tenant`.
         """
-        self.settings = settings or Settings.load(redis_url=url)
-        self.redis = redis if redis is not None else store.connect(url or self.settings.redis_url)
+        settings = settings or Settings.load()
+        self.settings = settings.model_copy(update={"redis_url": url}) if url else settings
+        self.scope = Scope(self.settings.tenant)
+        self.tenant = check_name("tenant", self.scope.tenant(tenant, "default"))
+        self.redis = redis if redis is not None else store.connect(self.settings.store_url)
         self._owns_redis = redis is None
         self._patience_s = self.settings.redis_patience_s
         self._hub = Hub(self.redis)
         self._reader = Reader(self.redis, self._hub, self._patience_s)
-        kept = self.settings.deadline_s, self.settings.keep_s, self.settings.max_body_bytes
-        self._submitter = Submitter(self.redis, Defaults(check_name("tenant", tenant), *kept))
+        kept = (
+            self.settings.deadline_s,
+            self.settings.keep_s,
+            self.settings.max_body_bytes,
+            self.settings.delete_on_read,
+        )
+        self._submitter = Submitter(self.redis, Defaults(self.tenant, *kept, scope=self.scope))
 
     async def __aenter__(self) -> Self:
         """Nothing to prepare: the first call connects."""
@@ -90,6 +103,8 @@ class Fleet:
         delay: Duration = 0,
         time_limit: Duration | None = None,
         cancel_unfollowed: Duration | None = None,
+        keep: Duration | None = None,
+        delete_on_read: bool | None = None,
         id: str = "",  # noqa: A002 - the word that users know
         reply_to: str = "",
         **params: Any,  # noqa: ANN401 - members of an OpenAI body have all JSON types
@@ -100,29 +115,13 @@ class Fleet:
             InvalidRequest, UnknownModel: the request breaks a rule; or no worker ever registered the model.
             ConflictingId: the id is taken by a job with another body.
             QueueFull, StoreFull: the lane, or the tenant's half of it, is full; or Redis's memory is.
+            QuotaExceeded: the tenant has used up its quota; `retry_after_s` says when to try again.
             StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
             LibraryMissing: no scheduler ever ran on this Redis.
         """
-        request = JobRequest(
-            model=model,
-            messages=messages,
-            prompt=prompt,
-            input=input,
-            body=body,
-            endpoint=endpoint,
-            priority=priority,
-            deadline=deadline,
-            tenant=tenant,
-            stream=stream,
-            best_effort=best_effort,
-            delay=delay,
-            time_limit=time_limit,
-            cancel_unfollowed=cancel_unfollowed,
-            id=id,
-            reply_to=reply_to,
-            params=params,
-        )
-        return value_of((await self.submit_many([request]))[0])
+        fields = locals()
+        given = {name: value for name, value in fields.items() if name not in ("self", "params")}
+        return value_of((await self.submit_many([JobRequest(**given, params=params)]))[0])
 
     async def submit_many(
         self, requests: Iterable[JobRequest], *, patience_s: float | None = None
@@ -148,7 +147,7 @@ class Fleet:
         Raises:
             UnknownJob: there is no such job, or no more.
         """
-        handle = as_handle(handle)
+        handle = self._known(handle)
         record = await self._patient(lambda: run(self.redis, reads.job_record(handle)))
         if record is None:
             raise UnknownJob("there is no such job", "It was never submitted, was forgotten, or has expired.")
@@ -163,7 +162,7 @@ class Fleet:
             WaitTimeout: it did not end within `timeout` seconds; the job goes on.
             UnknownJob: there is no such job, or no more.
         """
-        return await self._reader.result(as_handle(handle), timeout)
+        return await self._reader.result(self._known(handle), timeout)
 
     def follow(self, handle: AnyHandle, after: str = "") -> AsyncGenerator[Event, None]:
         """A job's events: each frame once, in order, however late one comes or how often the connection breaks.
@@ -176,7 +175,7 @@ class Fleet:
             UnknownJob: there is no such job, or no more.
             InvalidRequest: `after` is no event's id.
         """
-        return self._reader.follow(as_handle(handle), after)
+        return self._reader.follow(self._known(handle), after)
 
     async def text(self, handle: AnyHandle) -> AsyncGenerator[str, None]:
         """A job's text, piece by piece, until the job ends in any way; `follow` also tells of restarts and of the end.
@@ -194,7 +193,7 @@ class Fleet:
         Raises:
             UnknownJob: there is no such job.
         """
-        handle = as_handle(handle)
+        handle = self._known(handle)
         return await self._patient(lambda: run(self.redis, functions.cancel(handle)))
 
     async def replay(self, handle: AnyHandle) -> Job:
@@ -204,13 +203,13 @@ class Fleet:
             NotDead: no such job was set aside.
             QueueFull, StoreFull: as `submit`.
         """
-        handle = as_handle(handle)
+        handle = self._known(handle)
         submitted = await replay(self.redis, handle, self._patience_s)
         return Job(handle, submitted.created, self)
 
     async def forget(self, handle: AnyHandle, attempt: int) -> bool:
         """Delete an ended job whose outcome named `attempt`; False when it is another run by now, or lives."""
-        handle = as_handle(handle)
+        handle = self._known(handle)
         return await self._patient(lambda: run(self.redis, functions.forget(handle, attempt)))
 
     async def models(self) -> dict[str, ModelRecord]:
@@ -242,6 +241,9 @@ class Fleet:
             if any(worker.state == "active" and worker.lease_ms > now_ms for worker in workers):
                 return True
         return False
+
+    def _known(self, handle: AnyHandle) -> Handle:
+        return self.scope.known(as_handle(handle))
 
     async def _patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await patiently(attempt, self._patience_s)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from producer import bodies, estimate, requests
 from producer.requests import JobRequest
 from producer.routing import shard_of
+from producer.scope import ALL, Scope
 from protocol.errors import InvalidRequest
 from protocol.functions import Submission
 from protocol.handle import Handle, check_name, check_own_id
@@ -21,6 +22,8 @@ class Defaults:
     deadline_s: float
     keep_s: float
     max_body_bytes: int
+    delete_on_read: bool = False
+    scope: Scope = ALL
 
 
 def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id: str, nonce: str) -> Submission:
@@ -34,7 +37,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
     body = requests.body_of(request)
     endpoint = requests.endpoint_of(request, body)
     checked = bodies.check(endpoint, body, defaults.max_body_bytes)
-    tenant = check_name("tenant", request.tenant or defaults.tenant)
+    tenant = check_name("tenant", defaults.scope.tenant(request.tenant, defaults.tenant))
     guess = estimate.estimate(endpoint, body, tenant)
     _check_context(guess.least_tokens, record.context_tokens)
     own_id = check_own_id(request.id or own_id)
@@ -57,9 +60,10 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
         digest=checked.digest,
         nonce=nonce,
         deadline_ms=int(deadline_s * 1000),
-        keep_ms=int(defaults.keep_s * 1000),
+        keep_ms=int(_keep_s(request, defaults) * 1000),
         delay_ms=int(delay_s * 1000),
         reply_to=check_name("reply name", request.reply_to) if request.reply_to else "",
+        once=_deletes_on_read(request, defaults),
     )
 
 
@@ -90,6 +94,14 @@ def _flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name}: true or false is required")
     return value
+
+
+def _keep_s(request: JobRequest, defaults: Defaults) -> float:
+    return defaults.keep_s if request.keep is None else requests.seconds("keep", request.keep, least=0.001)
+
+
+def _deletes_on_read(request: JobRequest, defaults: Defaults) -> bool:
+    return defaults.delete_on_read if request.delete_on_read is None else _flag("delete_on_read", request.delete_on_read)
 
 
 def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
 from typing import TypeVar, cast
 
 from redis.asyncio import Redis
@@ -9,7 +10,7 @@ from redis.asyncio import Redis
 from producer.events import End, Event, whole
 from producer.follow import Place, Sealed, Step
 from producer.hub import Hub
-from protocol import frames, keys, reads
+from protocol import frames, functions, keys, reads
 from protocol.call import Call, patiently, run, run_all, value_of
 from protocol.errors import FleetError, InvalidRequest, UnknownJob, WaitTimeout
 from protocol.handle import Handle
@@ -52,11 +53,15 @@ class Reader:
                     return outcome
 
     async def _ended(self, handle: Handle) -> Outcome | None:
-        """The outcome of a job that ended; None while it lives."""
+        """The outcome of a job that ended, which is forgotten where it asked for that; None while it lives."""
         # In this order: a job that ends in between has its outcome, and is not taken for an unknown one.
         standing, outcome = await self._both(reads.standing(handle), reads.outcome(handle))
         if standing is None:
             raise _unknown()
+        if outcome and standing.once:
+            # Now that it is here. Where that fails, or this user may not, its retention ends it.
+            with suppress(FleetError):
+                await run(self._redis, functions.forget(handle, outcome.attempt))
         return outcome
 
     async def follow(self, handle: Handle, after: str) -> AsyncGenerator[Event, None]:
@@ -106,7 +111,7 @@ class Reader:
         return steps if sealed or not standing.state.terminal else steps + place.without_log(standing)
 
     async def _ending(self, handle: Handle, sealed: Sealed) -> list[Event]:
-        outcome = await patiently(lambda: run(self._redis, reads.outcome(handle)), self._patience_s)
+        outcome = await self._ended(handle)
         if outcome is None:
             raise _unknown()
         result = whole(sealed.id, outcome) if sealed.alone else None

@@ -32,5 +32,6 @@ async def replay(redis: Redis, handle: Handle, patience_s: float) -> Submitted:
         deadline_ms=job.deadline_ms,
         keep_ms=job.keep_ms,
         reply_to=job.reply_to,
+        once=job.once,
     )
     return await patiently(lambda: run(redis, submit(again)), patience_s)

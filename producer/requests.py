@@ -56,6 +56,10 @@ class JobRequest:
     """How long one attempt may run."""
     cancel_unfollowed: Duration | None = None
     """A streaming job is cancelled once nobody has followed it for so long while it runs; None lets it run."""
+    keep: Duration | None = None
+    """How long its result is kept; the settings' time by default."""
+    delete_on_read: bool | None = None
+    """Forgotten as soon as its result has been read once; the setting by default."""
     id: str = ""
     """An id of yours: submitted again with the same body, it finds the same job. Random by default."""
     reply_to: str = ""

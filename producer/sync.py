@@ -26,7 +26,7 @@ class SyncFleet:
     Each method does what its namesake in `Fleet` does, with the same arguments and errors.
     """
 
-    def __init__(self, url: str | None = None, *, tenant: str = "default", settings: Settings | None = None) -> None:
+    def __init__(self, url: str | None = None, *, tenant: str = "", settings: Settings | None = None) -> None:
         """As `Fleet`."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tokenfleet", daemon=True)

@@ -9,6 +9,7 @@ import redis.exceptions as store_errors
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from protocol import tls
 from protocol.errors import (
     FleetError,
     InvalidRequest,
@@ -51,6 +52,8 @@ def translate(error: Exception) -> FleetError:
         return NotAllowed("Redis refuses the user or the password", "Check the Redis URL.")
     if isinstance(error, store_errors.NoPermissionError) or any(sign in text for sign in _DENIED):
         return NotAllowed("the Redis user may not do this", "Check its ACL rules.")
+    if distrust := tls.fault(error):
+        return distrust
     if isinstance(error, (store_errors.ConnectionError, store_errors.TimeoutError, OSError)):
         return StoreUnavailable(f"Redis does not answer ({type(error).__name__})", "Is it running?")
     if isinstance(error, store_errors.ReadOnlyError):

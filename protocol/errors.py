@@ -60,6 +60,21 @@ class QueueFull(FleetError):
     code = "queue_full"
 
 
+class QuotaExceeded(QueueFull):
+    """The tenant has as many jobs waiting, or has spent as many tokens, as it may; nothing was stored.
+
+    Attributes:
+        retry_after_s: when to try again.
+    """
+
+    code = "quota_exceeded"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        """Say when to try again, in the hint too."""
+        super().__init__(message, f"Nothing was stored; try again in {retry_after_s:.1f} s.")
+        self.retry_after_s = retry_after_s
+
+
 class ConflictingId(FleetError):
     """The id is taken by a job with another body."""
 
@@ -154,3 +169,9 @@ class SetupError(FleetError):
     """Something that must be installed or configured on this machine is not."""
 
     code = "setup_error"
+
+
+class NotTrusted(SetupError):
+    """TLS with Redis fails: a certificate is not accepted, here or there."""
+
+    code = "not_trusted"

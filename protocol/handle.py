@@ -13,13 +13,18 @@ _OWN_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.@=+~,-]{1,64}\Z")
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
 
 
+def is_name(text: str) -> bool:
+    """Whether it may name a pool, a tenant or a reply stream."""
+    return bool(_NAME.match(text))
+
+
 def check_name(kind: str, value: object) -> str:
     """Return `value` if it may name a pool, a tenant, a worker or a reply stream.
 
     Raises:
         InvalidId: it has other characters than a-z, 0-9, `_`, `-`, or is not 1 to 64 long, or is no text.
     """
-    if not isinstance(value, str) or not _NAME.match(value):
+    if not isinstance(value, str) or not is_name(value):
         msg = f"invalid {kind}: use 1 to 64 of a-z, 0-9, '_' and '-'"
         raise InvalidId(msg)
     return value

@@ -77,9 +77,9 @@ def tenant(shard: Shard, name: str) -> str:
     return f"{prefix(shard)}tenant:{name}"
 
 
-def done(shard: Shard, name: str) -> str:
-    """Stream: jobs that ended, for the reply name that asked."""
-    return f"{prefix(shard)}done:{name}"
+def done(shard: Shard, tenant: str, name: str) -> str:
+    """Stream: jobs of a tenant that ended, for the reply name that asked."""
+    return f"{prefix(shard)}done:{tenant}:{name}"
 
 
 def job(handle: Handle) -> str:

@@ -309,6 +309,7 @@ class DeadJob:
     deadline_ms: int
     """From its submission."""
     reply_to: str
+    once: bool
 
 
 @dataclass(frozen=True, slots=True)

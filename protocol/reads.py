@@ -91,21 +91,25 @@ def _history(text: str) -> list[AttemptRecord]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job's token log stands: `frames` were emitted by `attempt`; once the job ended, one more is the seal."""
+    """Where a job's token log stands: `frames` were emitted by `attempt`; once the job ended, one more is the seal.
+
+    `once`: whoever reads its result forgets it.
+    """
 
     state: State
     attempt: int
     frames: int
+    once: bool = False
 
 
 def standing(handle: Handle) -> Call[Standing | None]:
     """What a follower compares its own place with; None when there is no such job."""
-    return Call(("HMGET", keys.job(handle), "state", "attempt", "frames"), _standing)
+    return Call(("HMGET", keys.job(handle), "state", "attempt", "frames", "once"), _standing)
 
 
 def _standing(reply: Sequence[bytes | None]) -> Standing | None:
-    state, attempt, frames_emitted = reply
-    return Standing(State(state.decode()), int(attempt or 0), int(frames_emitted or 0)) if state else None
+    state, attempt, frames_emitted, once = reply
+    return Standing(State(state.decode()), int(attempt or 0), int(frames_emitted or 0), once == b"1") if state else None
 
 
 def lane_place(handle: Handle, job: JobRecord) -> Call[int | None]:
@@ -183,17 +187,18 @@ def dead_entries(shard: Shard, count: int, before: str = "+") -> Call[list[DeadE
 
 def dead_job(handle: Handle) -> Call[DeadJob | None]:
     """What stands beside the body of a job that was set aside; None for any other job, and where it can't be read."""
-    fields = ("dead", "priority", "spec", "digest", "keep", "reply", "submitted", "deadline")
+    fields = ("dead", "priority", "spec", "digest", "keep", "reply", "submitted", "deadline", "once")
     return Call(("HMGET", keys.job(handle), *fields), _dead_job)
 
 
 def _dead_job(reply: Sequence[bytes | None]) -> DeadJob | None:
     if reply[0] is None:
         return None
-    _, priority, spec, digest, keep, reply_to, submitted, deadline = ((field or b"").decode() for field in reply)
+    _, priority, spec, digest, keep, reply_to, submitted, deadline, once = ((field or b"").decode() for field in reply)
     with suppress(ValueError):
         lasts_ms = int(deadline) - int(submitted)
-        return DeadJob(Priority(priority), JobSpec.model_validate_json(spec), digest, int(keep), lasts_ms, reply_to)
+        described = JobSpec.model_validate_json(spec)
+        return DeadJob(Priority(priority), described, digest, int(keep), lasts_ms, reply_to, once == "1")
     return None
 
 
@@ -289,9 +294,11 @@ def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
     return InboxEntry(entry_id.decode(), "command", command=fields.get(b"c", b"").decode(errors="replace"))
 
 
-def done_after(shards: Sequence[Shard], reply_to: str, last: Sequence[str], block_ms: int) -> Call[list[DoneNotice]]:
-    """Notices for `reply_to` in each shard, after the entry `last` of each; waits at most `block_ms` for one."""
-    by_key = {keys.done(shard, reply_to).encode(): shard for shard in shards}
+def done_after(
+    shards: Sequence[Shard], tenant: str, reply_to: str, last: Sequence[str], block_ms: int
+) -> Call[list[DoneNotice]]:
+    """A tenant's notices for `reply_to` in each shard, after the entry `last` of each; waits at most `block_ms`."""
+    by_key = {keys.done(shard, tenant, reply_to).encode(): shard for shard in shards}
 
     def parse(reply: Sequence[tuple[bytes, Entries]] | None) -> list[DoneNotice]:
         return [_notice(by_key[key], entry_id, fields) for key, entries in reply or () for entry_id, fields in entries]

@@ -3,8 +3,10 @@
 import os
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -13,6 +15,7 @@ from pydantic_settings import (
 )
 
 from protocol.errors import SetupError
+from protocol.tls import with_files
 
 ENV_PREFIX = "TOKENFLEET_"
 CONFIG_VARIABLE = "TOKENFLEET_CONFIG"
@@ -20,13 +23,28 @@ DEFAULT_FILE = "tokenfleet.toml"
 
 
 class Settings(BaseSettings):
-    """All settings of all roles; in the environment as `TOKENFLEET_<NAME>`, in the file as `name = value`."""
+    """All settings of all roles; in the environment as `TOKENFLEET_<NAME>`, in the file as `name = value`.
+
+    `TOKENFLEET_<NAME>_FILE` names a file that holds nothing but the value.
+    """
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="ignore", frozen=True)
 
-    redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
+    """`rediss://` for TLS: the server's certificate is always checked."""
+    redis_password: str = Field(default="", repr=False)
+    """Takes the place of the one in the URL."""
+    redis_ca: Path | None = None
+    """The certificate of the CA that signed Redis's; the system's CAs by default."""
+    redis_cert: Path | None = None
+    redis_key: Path | None = None
+    """Our own certificate, where Redis asks for one, and its key."""
+    engine_api_key: str = Field(default="", repr=False)
+    """Of the server that a worker attaches to."""
     redis_patience_s: float = Field(default=30.0, ge=0)
     """How long to wait for a Redis that does not answer."""
+    tenant: str = Field(default="", pattern=r"^[a-z0-9_-]{0,64}$")
+    """The only tenant that a client acts for: other tenants' jobs are unknown to it. Empty: it acts for all of them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
     """`auto`: coloured in a terminal, JSON elsewhere."""
@@ -35,12 +53,18 @@ class Settings(BaseSettings):
     """When a job that names no deadline expires, from its submission."""
     keep_s: float = Field(default=86_400.0, gt=0)
     """How long a finished job's result is kept."""
+    delete_on_read: bool = False
+    """Whether a job is forgotten as soon as its result has been read once."""
     max_body_bytes: int = Field(default=2 * 1024 * 1024, gt=0)
 
     limit_high: int = Field(default=10_000, gt=0)
     limit_medium: int = Field(default=1_000_000, gt=0)
     limit_low: int = Field(default=1_000_000, gt=0)
     """Jobs waiting in each lane; one tenant may fill half of it."""
+    quota_jobs: int = Field(default=0, ge=0)
+    """So many jobs of one tenant may wait in all lanes of a shard; 0: no limit but half of a lane."""
+    quota_tokens: int = Field(default=0, ge=0)
+    """So many tokens one tenant may submit in a minute, prompts and outputs as estimated; 0: no limit."""
     target_high_s: float = Field(default=0.5, gt=0)
     target_medium_s: float = Field(default=60.0, gt=0)
     target_low_s: float = Field(default=600.0, gt=0)
@@ -77,6 +101,23 @@ class Settings(BaseSettings):
     max_tries: int = Field(default=3, ge=1)
     """Attempts that an engine may fail before the job fails."""
 
+    @property
+    def store_url(self) -> str:
+        """`redis_url` with the password and the files of certificates that stand beside it.
+
+        Raises:
+            SetupError: the URL is malformed.
+        """
+        try:
+            parts = urlsplit(self.redis_url)
+            if self.redis_password:
+                user, _, host = parts.netloc.rpartition("@")
+                secret = f"{user.partition(':')[0]}:{quote(self.redis_password, safe='')}"
+                parts = parts._replace(netloc=f"{secret}@{host}")
+            return with_files(urlunsplit(parts), self.redis_ca, self.redis_cert, self.redis_key)
+        except ValueError:
+            raise SetupError("malformed Redis URL", "Use redis://HOST:PORT/DB, rediss://… or unix://….") from None
+
     @classmethod
     def load(cls, **flags: Any) -> Self:  # noqa: ANN401 - flags have the fields' types, checked here
         """Read all sources; flags that are None were not given.
@@ -102,9 +143,27 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, environment, file."""
+        """Flags, environment, the files that the environment names, the settings' own file."""
         del dotenv_settings, file_secret_settings
         path = os.environ.get(CONFIG_VARIABLE, DEFAULT_FILE)
         if CONFIG_VARIABLE in os.environ and not Path(path).is_file():
             raise SetupError(f"{CONFIG_VARIABLE} names a file that is not there: {path}")
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+        return init_settings, env_settings, _NamedFiles(settings_cls), TomlConfigSettingsSource(settings_cls, path)
+
+
+class _NamedFiles(PydanticBaseSettingsSource):
+    """`TOKENFLEET_<NAME>_FILE` names a file that holds the value: so a secret stands in no environment."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """The file's text without the white space around it; None where no file is named."""
+        del field
+        path = os.environ.get(f"{ENV_PREFIX}{field_name.upper()}_FILE", "")
+        try:
+            return (Path(path).read_text(encoding="utf-8").strip() if path else None), field_name, False
+        except (OSError, UnicodeDecodeError):
+            raise SetupError(f"{ENV_PREFIX}{field_name.upper()}_FILE names a file that can't be read: {path}") from None
+
+    def __call__(self) -> dict[str, Any]:
+        """All that are named."""
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in found.items() if value is not None}

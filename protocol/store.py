@@ -9,6 +9,7 @@ import hiredis
 from redis import Redis as SyncRedis
 from redis.asyncio import BlockingConnectionPool, Connection, Redis
 
+from protocol import tls
 from protocol.call import Call, run
 from protocol.errors import SetupError, StoreUnavailable
 
@@ -35,11 +36,11 @@ def connect(url: str) -> Redis:
     """An asyncio client; it connects at the first call.
 
     Raises:
-        SetupError: the URL is malformed.
+        SetupError: the URL is malformed, or its TLS options are not what they must be.
     """
     try:
         pool = BlockingConnectionPool.from_url(
-            url,
+            tls.checked(url),
             connection_class=FastConnection,
             max_connections=CONNECTIONS,
             timeout=ANSWER_TIMEOUT_S,
@@ -54,7 +55,9 @@ def connect(url: str) -> Redis:
 def connect_sync(url: str) -> SyncRedis:
     """A blocking client, for threads; raises as `connect` does."""
     try:
-        return SyncRedis.from_url(url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S)
+        return SyncRedis.from_url(
+            tls.checked(url), socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
+        )
     except ValueError:
         raise _bad_url() from None
 

@@ -29,7 +29,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
 
 
 async def _until_told(settings: Settings, pools: Collection[str] | None, recording: Recording | None) -> None:
-    running = run_scheduler(settings, redis_url=settings.redis_url, pools=pools, recording=recording)
+    running = run_scheduler(settings, redis_url=settings.store_url, pools=pools, recording=recording)
     service = asyncio.ensure_future(running)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

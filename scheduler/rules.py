@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.errors import SetupError
-from protocol.functions import TickTimes
+from protocol.functions import NO_QUOTAS, Quotas, TickTimes
 from protocol.settings import Settings
 from protocol.states import Priority
 from scheduler.policy.order import Targets
@@ -28,6 +28,7 @@ class Rules:
         window: how long offline jobs gather.
         times: of the lead and the leases, in Redis's time.
         limits: jobs waiting in each lane.
+        quotas: what one tenant may at most.
         tick_s: how often the leader keeps house, and a standby asks for the lead.
         silence_ms: from this age on a load report is worth a line in the log.
         scale: whether standby workers are promoted and put back.
@@ -42,6 +43,7 @@ class Rules:
     limits: Mapping[Priority, int]
     tick_s: float
     silence_ms: float
+    quotas: Quotas = NO_QUOTAS
     scale: bool = True
     pace: Pace = PACE
 
@@ -75,5 +77,6 @@ def rules_of(settings: Settings) -> Rules:
         limits=dict(zip(Priority, limits, strict=True)),
         tick_s=settings.tick_s,
         silence_ms=1000 * SILENT_BEATS * settings.beat_s,
+        quotas=Quotas(settings.quota_jobs, settings.quota_tokens),
         scale=settings.scale == "auto",
     )

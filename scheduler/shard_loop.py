@@ -116,7 +116,8 @@ class ShardLoop:
         self._next_tick = began + self._until_next_tick_s(ticked)
 
     def _tick_call(self, lead_ms: int) -> Call[Ticked]:
-        return tick(self._shard, self._token, replace(self._rules.times, lead_ms=lead_ms), self._rules.limits)
+        rules = self._rules
+        return tick(self._shard, self._token, replace(rules.times, lead_ms=lead_ms), rules.limits, rules.quotas)
 
     def _until_next_tick_s(self, ticked: Ticked) -> float:
         if TICK_FULL in (ticked.ripened, ticked.expired) or ticked.reclaimed:

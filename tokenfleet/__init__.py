@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from protocol.errors import LibraryMissing as LibraryMissing
     from protocol.errors import NotAllowed as NotAllowed
     from protocol.errors import QueueFull as QueueFull
+    from protocol.errors import QuotaExceeded as QuotaExceeded
     from protocol.errors import StoreFull as StoreFull
     from protocol.errors import StoreUnavailable as StoreUnavailable
     from protocol.errors import TooLarge as TooLarge
@@ -55,6 +56,7 @@ _HOMES = {
         "LibraryMissing",
         "NotAllowed",
         "QueueFull",
+        "QuotaExceeded",
         "StoreFull",
         "StoreUnavailable",
         "TooLarge",

@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 
 from protocol.clock import Clock
+from protocol.handle import is_name
 
 MARGIN = 0.1
 """Share of the lease that is left for aborting what runs."""
@@ -18,7 +19,10 @@ def default_label() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """From joining to leaving or being reclaimed. The id is random and never used again; the label is for people."""
+    """From joining to leaving or being reclaimed. The id is never used again; the label is for people.
+
+    The id ends with the label where that may be a name: so a Redis user can be kept to its own worker's keys.
+    """
 
     id: str
     label: str
@@ -26,7 +30,8 @@ class Life:
 
 def new_life(label: str) -> Life:
     """A life that nobody has had before."""
-    return Life(secrets.token_hex(8), label or default_label())
+    label, own = label or default_label(), secrets.token_hex(8)
+    return Life(f"{own}.{label}" if is_name(label) else own, label)
 
 
 class LeaseGuard:

@@ -36,4 +36,4 @@ async def _run(settings: Settings, options: WorkerOptions) -> Ending:
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    return await run_worker(settings, options, redis_url=settings.redis_url, stop=stop)
+    return await run_worker(settings, options, redis_url=settings.store_url, stop=stop)

@@ -47,7 +47,9 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
     states = StateClock(clock)
     redis = store.connect(redis_url)
     try:
-        await unless(stop.drain, wait_for_store(redis, redis_url, shard, settings.redis_patience_s))
+        await unless(
+            stop.drain, wait_for_store(redis, redis_url, shard, new_life(options.label).id, settings.redis_patience_s)
+        )
         return await _serve(
             Station(
                 settings=settings,

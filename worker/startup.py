@@ -17,8 +17,8 @@ LIBRARY_LOOK_S = 0.2
 _log = get_logger("worker")
 
 
-async def wait_for_store(redis: Redis, url: str, shard: Shard, patience_s: float) -> None:
-    """Wait until Redis answers and has the function library.
+async def wait_for_store(redis: Redis, url: str, shard: Shard, nobody: str, patience_s: float) -> None:
+    """Wait until Redis answers and has the function library; `nobody` is a worker id that is not used.
 
     Raises:
         StoreUnavailable: it did not answer within `patience_s`.
@@ -33,7 +33,7 @@ async def wait_for_store(redis: Redis, url: str, shard: Shard, patience_s: float
     while True:
         try:
             # Nobody leaves: a harmless call that needs no other right than a worker has.
-            await patiently(lambda: run(redis, leave(shard, "nobody")), patience_s)
+            await patiently(lambda: run(redis, leave(shard, nobody)), patience_s)
         except LibraryMissing as error:
             if loop.time() >= give_up:
                 raise

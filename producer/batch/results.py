@@ -30,9 +30,10 @@ class Ended:
 class Results:
     """One batch's jobs in Redis."""
 
-    def __init__(self, redis: Redis, batch_id: str) -> None:
-        """The jobs whose ends are told to `batch_id`."""
+    def __init__(self, redis: Redis, tenant: str, batch_id: str) -> None:
+        """The tenant's jobs whose ends are told to `batch_id`."""
         self._redis = redis
+        self._tenant = tenant
         self._batch_id = batch_id
         self._seen: dict[Shard, str] = {}
         self._labels: dict[str, str] = {}
@@ -40,7 +41,7 @@ class Results:
     async def notices(self, shards: Sequence[Shard]) -> list[DoneNotice]:
         """Wait a second at most for jobs that ended."""
         last = [self._seen.get(shard, "0") for shard in shards]
-        call = reads.done_after(shards, self._batch_id, last, BLOCK_MS)
+        call = reads.done_after(shards, self._tenant, self._batch_id, last, BLOCK_MS)
         notices = await _insist(lambda: run(self._redis, call))
         self._seen |= {notice.handle.shard: notice.entry_id for notice in notices}
         return notices

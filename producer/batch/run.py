@@ -79,7 +79,7 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
     begin = asyncio.get_running_loop().time()
     terms = _terms(model, priority, deadline, limit, begin)
     summary, places = BatchSummary(f"batch-{secrets.token_hex(6)}"), Window(window)
-    results = Results(fleet.redis, summary.batch_id)
+    results = Results(fleet.redis, fleet.tenant, summary.batch_id)
     with files.opened(source, target) as (reader, writer):
         longest = longest_line(fleet.settings.max_body_bytes)
         rows_total = await asyncio.to_thread(files.count_rows, source, limit, longest)

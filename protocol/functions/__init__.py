@@ -12,10 +12,11 @@ from protocol.functions.register import register
 from protocol.functions.requeue import Fault, requeue
 from protocol.functions.start import start
 from protocol.functions.submit import Submission, Submitted, submit
-from protocol.functions.tick import Ticked, TickTimes, tick
+from protocol.functions.tick import NO_QUOTAS, Quotas, Ticked, TickTimes, tick
 from protocol.functions.wake import wake
 
 __all__ = [
+    "NO_QUOTAS",
     "STALE",
     "Beat",
     "Command",
@@ -23,6 +24,7 @@ __all__ = [
     "FinishReply",
     "Finished",
     "Move",
+    "Quotas",
     "Submission",
     "Submitted",
     "TickTimes",

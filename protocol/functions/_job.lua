@@ -114,32 +114,34 @@ local function announce(P, kind, about)
   end
 end
 
--- Keys that the caller could not name are checked before the first write: a denial never leaves half a move. DEL takes
--- any number of keys, so that one check does for all.
-local function demand_right(command, ...)
+-- What the caller could not name is checked before the first write, each key with a command that the move gives it: a
+-- denial never leaves half a move.
+local function demand(command, ...)
   if redis.acl_check_cmd and not redis.acl_check_cmd(command, ...) then
     error({ err = 'NOPERM no permission for a key of this move' })
   end
 end
 
-local function demand(...) demand_right('DEL', ...) end
-
 -- Whoever may write under the bare prefix may write to the whole shard: one look instead of one for each key.
 local function trusted(P) return not redis.acl_check_cmd or redis.acl_check_cmd('DEL', P) end
 
 local function demand_notice(job)
-  if job.reply ~= '' then demand(done_key(job.P, job.reply)) end
+  if job.reply ~= '' then demand('XADD', done_key(job.P, job.ref, job.reply)) end
 end
 
 -- Every key of its own that a job's move may touch, and its channel.
 local function demand_all(job)
   local P, ref = job.P, job.ref
-  demand_right('PUBLISH', tokens_key(P, ref), '')
+  demand('PUBLISH', tokens_key(P, ref), '')
   if trusted(P) then return end
-  local names = { job.key, body_key(P, ref), result_key(P, ref), tokens_key(P, ref), tenant_key(P, tenant_of(ref)) }
-  if job.reply ~= '' then names[#names + 1] = done_key(P, job.reply) end
+  demand('HSET', job.key)
+  demand('DEL', body_key(P, ref))
+  demand('SET', result_key(P, ref))
+  demand('XADD', tokens_key(P, ref))
+  demand('HINCRBY', tenant_key(P, tenant_of(ref)))
+  demand_notice(job)
   if HELD[job.state] then
-    names[#names + 1], names[#names + 2] = inbox_key(P, job.worker), worker_key(P, job.worker)
+    demand('XDEL', inbox_key(P, job.worker))
+    demand('HINCRBY', worker_key(P, job.worker))
   end
-  demand(unpack(names))
 end

@@ -104,8 +104,9 @@ local function finalise(job, state, outcome, code, now, first)
     redis.call('PEXPIRE', tokens, LOG_AFTER_SEAL_MS)
   end
   if job.reply ~= '' then
-    write('XADD', done_key(P, job.reply), '*', 'j', job.ref, 'a', job.attempt, 's', state)
-    redis.call('PEXPIRE', done_key(P, job.reply), job.keep)
+    local done = done_key(P, job.ref, job.reply)
+    write('XADD', done, '*', 'j', job.ref, 'a', job.attempt, 's', state)
+    redis.call('PEXPIRE', done, job.keep)
   end
   announce(P, 'finished', job.worker)
 end
@@ -180,7 +181,7 @@ end
 local function empty_inbox(P, worker, state, budget, now)
   local inbox, jobs = inbox_key(P, worker), {}
   local entries = try('XRANGE', inbox, '-', '+', 'COUNT', budget) or {}
-  demand(inbox, worker_key(P, worker), prefixes_key(P, worker))
+  demand('DEL', inbox, worker_key(P, worker), prefixes_key(P, worker))
   for i, entry in ipairs(entries) do
     local id, f = entry[1], entry[2]
     local job = f[2] == 'assign' and f[4] and load_job(P, f[4])

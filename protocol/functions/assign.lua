@@ -109,18 +109,19 @@ end
 
 local function demand_keys(P, ARGV, jobs)
   if trusted(P) then return end
-  local names, workers = {}, {}
+  local workers = {}
   for i = 0, jobs - 1 do
     local tenant, own_id = string.match(ARGV[4 * i + 2], '^%d+:([^:]+):(.+)$')
     if tenant then
-      names[#names + 1], names[#names + 2] = job_key(P, tenant .. ':' .. own_id), tenant_key(P, tenant)
+      demand('HSET', job_key(P, tenant .. ':' .. own_id))
+      demand('HINCRBY', tenant_key(P, tenant))
     end
     local worker = ARGV[4 * i + 3]
     if worker ~= '' and not workers[worker] then
-      workers[worker], names[#names + 1] = true, worker_key(P, worker)
+      workers[worker] = true
+      demand('HINCRBY', worker_key(P, worker))
     end
   end
-  if names[1] then demand(unpack(names)) end
 end
 
 local function assign(KEYS, ARGV)

@@ -14,7 +14,7 @@ def forget(handle: Handle, attempt: int) -> Call[bool]:
 def forget_notice(reply_to: str, notice: DoneNotice) -> Call[bool]:
     """Delete an ended job together with the notice that told of it."""
     handle = notice.handle
-    names = [*_names(handle), keys.done(handle.shard, reply_to)]
+    names = [*_names(handle), keys.done(handle.shard, handle.tenant, reply_to)]
     return fcall("forget", names, (handle.ref, notice.attempt, notice.entry_id), bool)
 
 

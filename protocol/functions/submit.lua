@@ -1,6 +1,6 @@
 -- KEYS job body result tokens lane due deadlines clock events tenant dead [done]
--- ARGV ref priority nonce digest body spec cost delay_ms deadline_ms keep_ms reply
--- → ok state attempt created | conflict | full scope limit
+-- ARGV ref priority nonce digest body spec cost delay_ms deadline_ms keep_ms reply once
+-- → ok state attempt created | conflict | full scope limit | quota what limit retry_after_ms
 local NONCES_KEPT = 8
 local DEFAULT_LIMIT = { high = 10000, medium = 1000000, low = 1000000 }
 
@@ -22,8 +22,9 @@ local function submit_again(job, digest, nonces, nonce, new_digest, reply)
   if reply ~= '' then
     redis.call('HSET', job.key, 'reply', reply)
     if ENDED[job.state] then
-      redis.call('XADD', done_key(job.P, reply), '*', 'j', job.ref, 'a', job.attempt, 's', job.state)
-      redis.call('PEXPIRE', done_key(job.P, reply), job.keep)
+      local done = done_key(job.P, job.ref, reply)
+      redis.call('XADD', done, '*', 'j', job.ref, 'a', job.attempt, 's', job.state)
+      redis.call('PEXPIRE', done, job.keep)
     end
   end
   return answer
@@ -44,9 +45,23 @@ local function over_limit(priority, lane, mine)
   if number(mine) >= half then return { 'full', 'tenant', half } end
 end
 
+-- A tenant's own limits, where there are any: jobs waiting in all lanes, and tokens a minute. What it has spent fades at
+-- that rate; while it is a minute's worth or more, the tenant waits, so that one large job is never refused for its size.
+-- Answers the refusal, and what is spent by now.
+local SOME_TIME_MS = 1000
+
+local function over_quota(jobs, tokens, t, now)
+  local waiting = number(t[3]) + number(t[4]) + number(t[5])
+  if jobs > 0 and waiting >= jobs then return { 'quota', 'jobs', jobs, SOME_TIME_MS }, 0 end
+  if tokens == 0 then return nil, 0 end
+  local spent = math.max(0, number(t[6]) - math.max(0, now - number(t[7])) * tokens / 60000)
+  if spent < tokens then return nil, spent end
+  return { 'quota', 'tokens', tokens, math.ceil((spent - tokens) * 60000 / tokens) + 1 }, spent
+end
+
 local function submit(KEYS, ARGV)
   local P, ref, p, nonce, digest, body, spec = prefix(KEYS), unpack(ARGV, 1, 6)
-  local cost, delay, deadline, keep, reply = unpack(ARGV, 7, 11)
+  local cost, delay, deadline, keep, reply, once = unpack(ARGV, 7, 12)
   local job, clock, tenant = KEYS[1], KEYS[8], KEYS[10]
   local old, nonces, attempt = redis.call('HMGET', job, 'state', 'digest', 'nonces', 'dead'), nonce, '0'
   local before, known = old[1] and load_job(P, ref), old[3] or ''
@@ -54,15 +69,17 @@ local function submit(KEYS, ARGV)
     local answer = submit_again(before, old[2], known, nonce, digest, reply)
     if answer then return answer end
   end
-  local c = redis.call('HMGET', clock, 'q:' .. p, 'limit:' .. p, 'vt:' .. p, 'weight:' .. tenant_of(ref), 'seq')
+  local c = redis.call('HMGET', clock, 'q:' .. p, 'limit:' .. p, 'vt:' .. p, 'weight:' .. tenant_of(ref), 'seq',
+    'quota:jobs', 'quota:tokens')
   local lane = { waiting = c[1], limit = c[2], vt = c[3], weight = c[4], seq = c[5] }
-  local t = redis.call('HMGET', tenant, 'q:' .. p, 'tag:' .. p)
-  local full = over_limit(p, lane, t[1])
-  if full then return full end
+  local t = redis.call('HMGET', tenant, 'q:' .. p, 'tag:' .. p, 'q:high', 'q:medium', 'q:low', 'spent', 'spent_at')
+  local now, quota = now_ms(), number(c[7])
+  local refusal, spent = over_quota(number(c[6]), quota, t, now)
+  refusal = over_limit(p, lane, t[1]) or refusal
+  if refusal then return refusal end
   -- What is no job, though it stands under the job's name, gives way to one.
   if old[1] then nonces, attempt = replace({ P = P, ref = ref, key = job }, old[4], known, nonce) end
 
-  local now = now_ms()
   local waiting = { 'q:' .. p, int(number(c[1]) + 1) }
   local mine = { 'q:' .. p, int(number(t[1]) + 1) }
   local fields = {
@@ -71,6 +88,7 @@ local function submit(KEYS, ARGV)
   }
   local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
   if reply ~= '' then set('reply', reply) end
+  if once == '1' then set('once', 1) end
   if attempt ~= '0' then set('attempt', attempt) end
   local queued = tonumber(delay) == 0
   if queued then
@@ -86,6 +104,7 @@ local function submit(KEYS, ARGV)
   end
   redis.call('HSET', clock, unpack(waiting))
   redis.call('HSET', tenant, unpack(mine))
+  if quota > 0 then redis.call('HSET', tenant, 'spent', exact(spent + number(cost)), 'spent_at', int(now)) end
   if mine[2] == '1' then redis.call('PERSIST', tenant) end
   redis.call('HSET', job, unpack(fields))
   redis.call('SET', KEYS[2], body)

@@ -5,7 +5,7 @@ from typing import Any
 
 from protocol import keys
 from protocol.call import Call, fcall
-from protocol.errors import ConflictingId, QueueFull
+from protocol.errors import ConflictingId, QueueFull, QuotaExceeded
 from protocol.handle import Handle
 from protocol.messages import JobSpec
 from protocol.states import Priority, State
@@ -25,6 +25,8 @@ class Submission:
     keep_ms: int
     delay_ms: int = 0
     reply_to: str = ""
+    once: bool = False
+    """Whoever reads its result forgets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ def submit(job: Submission) -> Call[Submitted]:
     Raises (when run):
         ConflictingId: the id belongs to a living or completed job with another body.
         QueueFull: the lane or the tenant's half of it is full.
+        QuotaExceeded: the tenant has as many jobs waiting, or spent as many tokens, as it may.
         StoreFull: Redis is at its memory limit.
     """
     shard, handle = job.handle.shard, job.handle
@@ -59,11 +62,11 @@ def submit(job: Submission) -> Call[Submitted]:
         keys.dead(shard),
     ]
     if job.reply_to:
-        names.append(keys.done(shard, job.reply_to))
+        names.append(keys.done(shard, handle.tenant, job.reply_to))
     spec = job.spec.model_dump_json(exclude_defaults=True)
     args = (handle.ref, job.priority, job.nonce, job.digest, job.body, spec, job.spec.cost_tokens)
     times = (job.delay_ms, job.deadline_ms, job.keep_ms)
-    return fcall("submit", names, (*args, *times, job.reply_to), _parse)
+    return fcall("submit", names, (*args, *times, job.reply_to, int(job.once)), _parse)
 
 
 def _parse(reply: list[Any]) -> Submitted:
@@ -73,6 +76,9 @@ def _parse(reply: list[Any]) -> Submitted:
         case [b"full", scope, limit]:
             msg = f"the queue is full: the {scope.decode()} has its limit of {limit} jobs waiting"
             raise QueueFull(msg, "Nothing was stored; try again later.")
+        case [b"quota", what, limit, retry_ms]:
+            per = "jobs waiting" if what == b"jobs" else "tokens a minute"
+            raise QuotaExceeded(f"the tenant's quota of {limit} {per} is used up", retry_ms / 1000)
         case _:
             msg = "this id belongs to a job with another body"
             raise ConflictingId(msg, "Choose another id, or cancel that job first.")

@@ -1,5 +1,5 @@
 -- KEYS leader clock workers due deadlines events lane:high lane:medium lane:low dead
--- ARGV token lead_ms lease_ms gap_ms limit:high limit:medium limit:low
+-- ARGV token lead_ms lease_ms gap_ms limit:high limit:medium limit:low quota:jobs quota:tokens   (0: none)
 -- → lead ripened expired reclaimed next_due_ms   (counts ≤ 100; next_due_ms: until the next one ripens, -1 when none waits)
 local JOBS_A_CALL = 100
 local LONGEST_WAIT_MS = 3600000
@@ -101,7 +101,8 @@ local function tick(KEYS, ARGV)
   set_strays_apart(P)
   if not take_lead(P, token, lead_ms, tonumber(gap_ms)) then return { 0, 0, 0, 0, -1 } end
   local now = now_ms()
-  redis.call('HSET', clock_key(P), 'limit:high', ARGV[5], 'limit:medium', ARGV[6], 'limit:low', ARGV[7])
+  redis.call('HSET', clock_key(P), 'limit:high', ARGV[5], 'limit:medium', ARGV[6], 'limit:low', ARGV[7],
+    'quota:jobs', ARGV[8], 'quota:tokens', ARGV[9])
   forgive_gap(P, now, tonumber(lease_ms), tonumber(gap_ms))
   local ripened, expired, reclaimed = ripen(P, now), expire(P, now), reclaim(P, now)
   local head = redis.call('ZRANGE', due_key(P), 0, 0, 'WITHSCORES')

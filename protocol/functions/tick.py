@@ -33,7 +33,22 @@ class TickTimes:
     """A longer silence between two ticks is a gap: nobody is to blame for it."""
 
 
-def tick(shard: Shard, token: str, times: TickTimes, limits: Mapping[Priority, int]) -> Call[Ticked]:
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """What one tenant may at most; 0: no limit."""
+
+    jobs: int = 0
+    """Waiting, in all lanes of a shard."""
+    tokens: int = 0
+    """Submitted in a minute, prompts and outputs as estimated."""
+
+
+NO_QUOTAS = Quotas()
+
+
+def tick(
+    shard: Shard, token: str, times: TickTimes, limits: Mapping[Priority, int], quotas: Quotas = NO_QUOTAS
+) -> Call[Ticked]:
     """Keep house for one shard as the holder of `token`; `limits` are jobs waiting in each lane."""
     names = [
         keys.leader(shard),
@@ -46,7 +61,7 @@ def tick(shard: Shard, token: str, times: TickTimes, limits: Mapping[Priority, i
         keys.dead(shard),
     ]
     bounds = [limits[priority] for priority in Priority]
-    args: tuple[Arg, ...] = (token, times.lead_ms, times.lease_ms, times.gap_ms, *bounds)
+    args: tuple[Arg, ...] = (token, times.lead_ms, times.lease_ms, times.gap_ms, *bounds, quotas.jobs, quotas.tokens)
     return fcall("tick", names, args, _parse)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -59,6 +60,39 @@ def test_each_service_has_a_healthcheck_and_a_pinned_image(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"]
     assert ":" in SERVICES[name]["image"]
     assert not SERVICES[name]["image"].endswith(":latest")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_reaches_into_the_host(name: str) -> None:
+    service = SERVICES[name]
+    assert not {"privileged", "cap_add", "devices", "pid", "network_mode", "userns_mode"} & service.keys()
+    # A folder of the host's only where the caller names one; never the engine's own socket.
+    mounts = [volume for volume in service.get("volumes", []) if volume.startswith(("/", ".", "~"))]
+    assert not mounts
+    # torch's processes share memory; nobody else may.
+    assert ("ipc" in service) == (name == "worker-gpu")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_secret_stands_in_the_file(name: str) -> None:
+    service = SERVICES[name]
+    values = [*service.get("environment", {}).values(), *service.get("command", [])]
+    assert not [value for value in values if "@" in str(value) or "password" in str(value).lower()]
+    secret = [key for key in service.get("environment", {}) if key.endswith(("TOKEN", "KEY", "PASSWORD"))]
+    assert all(service["environment"][key].startswith("${") for key in secret)
+
+
+def test_the_images_are_pinned_and_end_without_root() -> None:
+    stages = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
+    bases = [stage.split(maxsplit=1)[0] for stage in stages]
+    assert all(":" in base and not base.endswith(":latest") for base in bases)
+    served = [stage for stage in stages if "ENTRYPOINT" in stage]
+    users = [re.findall(r"^USER (\d+):", stage, re.MULTILINE)[-1] for stage in served]
+    assert len(users) == 2
+    assert "0" not in users
+    # What is left out of the build can't end up in an image.
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {".git", ".venv"} <= {line.strip("/") for line in ignored}
 
 
 def test_a_worker_has_time_to_drain() -> None:

@@ -3,14 +3,25 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.house.test_boundaries import imports
 from tests.house.tree import EVERYWHERE, PACKAGES, Function, Source, report, sources
 
-UNSAFE_MODULES = frozenset({"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"})
-UNSAFE_CALLS = frozenset({"eval", "exec", "yaml.load", "yaml.unsafe_load", "torch.load", "os.system"})
+UNSAFE_MODULES = frozenset(
+    {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "jsonpickle", "marshal", "shelve", "telnetlib", "xmlrpc"}
+)
+_LOADERS = ("load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all")
+UNSAFE_CALLS = frozenset(
+    {
+        *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput"),
+        *(f"yaml.{name}" for name in _LOADERS),
+        *("torch.load", "pandas.read_pickle", "pd.read_pickle", "ssl._create_unverified_context", "tempfile.mktemp"),
+    }
+)
+UNSAFE_ARGUMENTS = {"allow_pickle": True, "shell": True, "verify": False, "trust_remote_code": True}
 CODED = re.compile(
     r"type:\s*ignore\[[^\]]+\]|noqa:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*|pragma:\s*no\s*(?:cover|branch)|fmt:\s*\w+"
 )
@@ -36,21 +47,56 @@ def polling(source: Source) -> set[ast.Call]:
     return {call for helper in helpers for call in calls(helper)}
 
 
+def unsafe(source: Source) -> Iterator[str]:
+    """What in this file runs data as code, hands text to a shell, or switches a check off."""
+    for line, name in imports(source):
+        if name.partition(".")[0] in UNSAFE_MODULES:
+            yield source.at(line, f"import {name}")
+    for call in calls(source.tree):
+        name = ast.unparse(call.func)
+        given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
+        if name in UNSAFE_CALLS or any(given.get(word) is value for word, value in UNSAFE_ARGUMENTS.items()):
+            yield source.at(call.lineno, name)
+
+
 @pytest.mark.parametrize("folder", EVERYWHERE)
 def test_no_module_runs_data_as_code(folder: str) -> None:
-    imported = [
-        source.at(line, f"import {name}")
-        for source in sources(folder)
-        for line, name in imports(source)
-        if name.partition(".")[0] in UNSAFE_MODULES
-    ]
-    called = [
-        source.at(call.lineno, ast.unparse(call.func))
-        for source in sources(folder)
-        for call in calls(source.tree)
-        if ast.unparse(call.func) in UNSAFE_CALLS
-    ]
-    assert not imported + called, report(imported + called)
+    offenders = [offender for source in sources(folder) for offender in unsafe(source)]
+    assert not offenders, report(offenders)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "import pickle",
+            "from pickle import loads",
+            "import dill.source",
+            "eval(x)",
+            "exec(x)",
+            "compile(x, '', 'exec')",
+        ),
+        *("yaml.load(x)", "yaml.full_load(x)", "torch.load(x)", "numpy.load(x, allow_pickle=True)", "os.system(x)"),
+        *(
+            "subprocess.run(x, shell=True)",
+            "requests.get(x, verify=False)",
+            "AutoModel.load(x, trust_remote_code=True)",
+        ),
+    ],
+)
+def test_the_gate_sees_each_kind(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text(f"def f(x):\n    {text}\n")
+    assert list(unsafe(Source(file, root=tmp_path))), text
+
+
+@pytest.mark.parametrize(
+    "text", ["re.compile(x)", "yaml.safe_load(x)", "wire.loads(x)", "numpy.load(x)", "run(x, shell=False)"]
+)
+def test_the_gate_lets_what_is_safe_pass(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "good.py"
+    file.write_text(f"{text}\n")
+    assert not list(unsafe(Source(file, root=tmp_path))), text
 
 
 def test_tests_wait_for_conditions_and_never_sleep() -> None:

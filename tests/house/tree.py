@@ -31,11 +31,12 @@ class Source:
     """One Python file."""
 
     path: Path
+    root: Path = ROOT
 
     @property
     def name(self) -> str:
         """Path from the root, with slashes."""
-        return self.path.relative_to(ROOT).as_posix()
+        return self.path.relative_to(self.root).as_posix()
 
     @cached_property
     def text(self) -> str:

@@ -19,7 +19,7 @@ ROLE, PASSWORD = "role", "role"
 HANDLE = a_handle()
 _OWN_KEYS = {
     *(keys.body(HANDLE), keys.result(HANDLE), keys.tokens(HANDLE)),
-    *(keys.done(SHARD, "me"), keys.inbox(SHARD, "w1")),
+    *(keys.done(SHARD, HANDLE.tenant, "me"), keys.inbox(SHARD, "w1")),
 }
 PUBLISHING = ("emit", "finish", "cancel", "assign-late", "assign-malformed", "assign-refuse", "tick-expire")
 NO_GAP = TickTimes(gap_ms=10**12)

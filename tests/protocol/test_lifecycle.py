@@ -59,14 +59,14 @@ def test_the_happy_path(driver: Driver) -> None:
     assert driver.run(reads.outcome(handle)) == Outcome(
         state=State.COMPLETED, attempt=1, status_code=200, body={"text": "by attempt 1"}
     )
-    (notice,) = driver.run(reads.done_after([SHARD], "me", ["0"], 1))
+    (notice,) = driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))
     assert notice == DoneNotice(notice.entry_id, handle, 1, State.COMPLETED)
     times = driver.job(handle)
     assert times.submitted_ms <= times.assigned_ms <= times.started_ms <= times.first_token_ms <= times.finished_ms
 
     assert driver.run(functions.forget_notice("me", notice))
     assert driver.run(reads.job_record(handle)) is None
-    assert driver.run(reads.done_after([SHARD], "me", ["0"], 1)) == []
+    assert driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1)) == []
 
 
 def test_the_channel_carries_what_the_log_holds(driver: Driver) -> None:
@@ -106,7 +106,7 @@ def test_the_same_submit_again_is_the_same_job(driver: Driver) -> None:
     assert (other_client.state, other_client.created) == (State.QUEUED, False)
     assert driver.lane() == ["a"]
     driver.cancel()
-    assert len(driver.run(reads.done_after([SHARD], "me", ["0"], 1))) == 1
+    assert len(driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))) == 1
 
 
 def test_another_body_under_a_living_id_is_refused(driver: Driver) -> None:
@@ -119,7 +119,7 @@ def test_submitting_a_completed_job_again_tells_the_new_reader(driver: Driver, s
     _, attempt = bring_to(driver, store_clock, State.COMPLETED)
     again = driver.submitted(a_submission(nonce="new", reply_to="me"))
     assert (again.state, again.attempt, again.created) == (State.COMPLETED, attempt, False)
-    assert [notice.attempt for notice in driver.run(reads.done_after([SHARD], "me", ["0"], 1))] == [attempt]
+    assert [notice.attempt for notice in driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))] == [attempt]
     with pytest.raises(ConflictingId):
         driver.submit(nonce="newer", digest="other")
 

@@ -46,7 +46,7 @@ def test_finish_may_be_sent_twice(driver: Driver) -> None:
     handle, attempt = driver.running(reply_to="me")
     assert driver.finish(handle, attempt).accepted
     assert driver.finish(handle, attempt).accepted
-    assert len(driver.run(reads.done_after([SHARD], "me", ["0"], 1))) == 1
+    assert len(driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))) == 1
 
 
 def test_a_frame_is_neither_doubled_nor_missing(driver: Driver) -> None:
@@ -244,9 +244,9 @@ def test_a_done_stream_ends_by_itself_and_goes_by_the_batch(driver: Driver, stor
     store_clock.advance(50_000)
     driver.cancel("b")
     store_clock.advance(50_000)
-    assert len(driver.run(reads.done_after([SHARD], "batch", ["0"], 1))) == 2
+    assert len(driver.run(reads.done_after([SHARD], "t", "batch", ["0"], 1))) == 2
     store_clock.advance(11_000)
-    assert driver.run(reads.done_after([SHARD], "batch", ["0"], 1)) == []
+    assert driver.run(reads.done_after([SHARD], "t", "batch", ["0"], 1)) == []
 
 
 def test_a_dead_job_keeps_its_body_for_replay(driver: Driver) -> None:

@@ -71,7 +71,7 @@ async def test_whoever_asked_is_told_of_a_refusal_and_may_try_again(redis: Redis
     await stage.join(slow_share=0.6)
     async with a_loop(redis, STRICT):
         await outcome(stage, reply_to="me")
-        (notice,) = await run(redis, reads.done_after([stage.shard], "me", ["0"], 1))
+        (notice,) = await run(redis, reads.done_after([stage.shard], "t", "me", ["0"], 1))
         assert (notice.handle.own_id, notice.state) == ("a", State.FAILED)
         await stage.join(join=False)
         again = await stage.submit(nonce="again")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from protocol.call import Call
-from protocol.functions import Beat, Finished, Submission, Ticked, TickTimes, beat, tick
+from protocol.functions import NO_QUOTAS, Beat, Finished, Quotas, Submission, Ticked, TickTimes, beat, tick
 from protocol.handle import Handle, Shard
 from protocol.messages import JobSpec, LoadReport, Outcome
 from protocol.states import Priority, State, WorkerState
@@ -60,9 +60,10 @@ def tick_as(
     shard: Shard = SHARD,
     times: TickTimes | None = None,
     limits: Mapping[Priority, int] = LIMITS,
+    quotas: Quotas = NO_QUOTAS,
 ) -> Call[Ticked]:
     """One tick of the dispatcher that holds `token`."""
-    return tick(shard, token, times or TickTimes(lease_ms=LEASE_MS), limits)
+    return tick(shard, token, times or TickTimes(lease_ms=LEASE_MS), limits, quotas)
 
 
 def completed(

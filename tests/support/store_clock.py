@@ -60,6 +60,8 @@ class AgingClock:
                 self._field_earlier(key, "tick", ms)
             elif b":job:" in key:
                 self._field_earlier(key, "deadline", ms)
+            elif b":tenant:" in key:
+                self._field_earlier(key, "spent_at", ms)
 
     def _expire_earlier(self, key: bytes, ms: int) -> None:
         left = self._ask("PTTL", key)

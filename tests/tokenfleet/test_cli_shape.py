@@ -19,7 +19,7 @@ OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sle
 REVIVING = ("dead list", "dead show", "dead replay")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
 PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run")
-COMMANDS = ("scheduler", "worker", *PRINTING)
+COMMANDS = ("scheduler", "worker", "acl", *PRINTING)
 HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
 
@@ -40,6 +40,15 @@ def test_help_teaches(command: str) -> None:
     assert result.exit_code == 0, result.output
     for part in ("Example", f"tokenfleet {command}", "Exit codes:"):
         assert part in result.output
+
+
+@pytest.mark.parametrize("url", ["redis://me:hush@host", "redis://:hush@host/0", "unix:///s?password=hush"])
+def test_a_password_on_the_command_line_is_refused(url: str) -> None:
+    for words in (["status", "--redis-url", url], ["worker", "--model", "m", "--redis-url", url, "--json"]):
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == Exit.INVALID
+        assert "hush" not in result.output
+    assert "TOKENFLEET_REDIS_PASSWORD_FILE" in CliRunner().invoke(cli, ["status", "--redis-url", url]).output
 
 
 @pytest.mark.parametrize("command", PRINTING)

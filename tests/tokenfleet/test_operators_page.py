@@ -13,12 +13,11 @@ from protocol.settings import Settings
 from protocol.states import WorkerState
 from tokenfleet.cli import main as cli
 from tokenfleet.cli.dead import command as dead
-from tokenfleet.cli.worker import KEY_VARIABLE
 from tokenfleet.cli.worker import command as worker
 from tokenfleet.cli.workers import command as workers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
-OTHER_VARIABLES = {KEY_VARIABLE, "TOKENFLEET_VLLM_MODEL", "TOKENFLEET_VLLM_PYTHON", "TOKENFLEET_VLLM_FLAGS"}
+OTHER_VARIABLES = {"TOKENFLEET_VLLM_MODEL", "TOKENFLEET_VLLM_PYTHON", "TOKENFLEET_VLLM_FLAGS"}
 
 
 def rows(section: str) -> list[str]:

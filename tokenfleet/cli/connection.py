@@ -31,7 +31,7 @@ async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T
     from producer.fleet import Fleet
     from protocol import store
 
-    where, patience_s = store.redacted(settings.redis_url), settings.redis_patience_s
+    where, patience_s = store.redacted(settings.store_url), settings.redis_patience_s
     async with Fleet(settings=settings) as fleet:
         try:
             await store.wait_until_up(

@@ -44,7 +44,7 @@ def list_jobs(pool: str, limit: int) -> None:
     """
     from producer.dead import list_dead
 
-    jobs = with_fleet(lambda fleet: list_dead(fleet.redis, pool=pool, limit=limit))
+    jobs = with_fleet(lambda fleet: list_dead(fleet.redis, pool=pool, limit=limit, scope=fleet.scope))
     from tokenfleet.cli.dead_view import as_json, as_table
 
     if wants_json():
@@ -78,7 +78,7 @@ def show(handle: Handle, body: bool) -> None:  # noqa: FBT001 - click's signatur
     """
     from producer.dead import read_dead
 
-    info = with_fleet(lambda fleet: read_dead(fleet.redis, handle, body=body))
+    info = with_fleet(lambda fleet: read_dead(fleet.redis, fleet.scope.known(handle), body=body))
     from tokenfleet.cli.dead_view import info_as_json, info_as_text
 
     if wants_json():
@@ -134,7 +134,8 @@ async def _all(fleet: "Fleet", pool: str) -> "list[SetAside]":
     from producer.dead import list_dead
 
     status = await fleet.status()
-    return (await list_dead(fleet.redis, pool=pool, limit=sum(shard.dead for shard in status.shards)))[::-1]
+    limit = sum(shard.dead for shard in status.shards)
+    return (await list_dead(fleet.redis, pool=pool, limit=limit, scope=fleet.scope))[::-1]
 
 
 def _told(handle: Handle, *, replayed: bool) -> None:

@@ -17,7 +17,16 @@ _JSON = "tokenfleet.json"
 
 def _remember_flag(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
+        if parameter.name == "redis_url":
+            _refuse_secret(value)
         context.meta.setdefault(_FLAGS, {})[parameter.name] = value
+
+
+def _refuse_secret(url: str) -> None:
+    """A command line is seen by everyone on the machine."""
+    if "password=" in url or ":" in url.partition("://")[2].rpartition("@")[0]:
+        hint = "Put it into TOKENFLEET_REDIS_PASSWORD, or into the file that TOKENFLEET_REDIS_PASSWORD_FILE names."
+        raise click.UsageError(f"--redis-url: a password may not stand on the command line. {hint}")
 
 
 def _remember_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
@@ -30,7 +39,7 @@ def shared_options(command: Command) -> Command:
     return click.option(
         "--redis-url",
         metavar="URL",
-        help="Where Redis listens. Better in TOKENFLEET_REDIS_URL or tokenfleet.toml when it holds a password.",
+        help="Where Redis listens. The password comes from TOKENFLEET_REDIS_PASSWORD, or …_PASSWORD_FILE.",
         callback=_remember_flag,
         expose_value=False,
     )(logging_options(command))

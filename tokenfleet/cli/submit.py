@@ -33,6 +33,8 @@ class Options(TypedDict):
     delay: float
     time_limit: float | None
     cancel_unfollowed: float | None
+    keep: float | None
+    delete_on_read: bool | None
     id: str
     max_tokens: int | None
     temperature: float | None
@@ -62,6 +64,8 @@ class Options(TypedDict):
 @click.option(
     "--cancel-unfollowed", type=duration, help="With --follow: cancelled once nobody has followed it for so long."
 )
+@click.option("--keep", type=duration, help="How long the result is kept.")
+@click.option("--delete-on-read/--no-delete-on-read", default=None, help="Forget the job once its result was read.")
 @click.option("--id", default="", help="Your own id: submitted again, it is the same job.")
 @click.option("--max-tokens", type=click.IntRange(1))
 @click.option("--temperature", type=click.FloatRange(0))
@@ -135,6 +139,8 @@ async def _submit(fleet: "Fleet", body: "JsonObject", options: Options) -> Exit:
         delay=options["delay"],
         time_limit=options["time_limit"],
         cancel_unfollowed=options["cancel_unfollowed"],
+        keep=options["keep"],
+        delete_on_read=options["delete_on_read"],
         id=options["id"],
     )
     if options["follow"]:

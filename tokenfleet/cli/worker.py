@@ -1,6 +1,5 @@
 """`tokenfleet worker`: a worker's process."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -11,9 +10,8 @@ from tokenfleet.cli.options import load_settings, shared_options
 from tokenfleet.cli.vllm_options import vllm_options
 
 if TYPE_CHECKING:
+    from protocol.settings import Settings
     from worker.options import WorkerOptions
-
-KEY_VARIABLE = "TOKENFLEET_ENGINE_API_KEY"
 
 
 class Options(TypedDict):
@@ -75,14 +73,15 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
       tokenfleet worker --model demo --engine sim --sim-profile h100-8b
 
     SIGTERM or Ctrl-C drains: it takes nothing more, finishes what it runs within the time of the setting drain_s, and
-    hands the rest back. A second signal stops at once. The server's API key is read from TOKENFLEET_ENGINE_API_KEY.
+    hands the rest back. A second signal stops at once. The server's API key is read from TOKENFLEET_ENGINE_API_KEY, or
+    from the file that TOKENFLEET_ENGINE_API_KEY_FILE names.
 
     \b
     Exit codes: 0 drained, 2 invalid or not installed, 4 Redis did not answer at the start,
     130 stopped at once by a second signal.
     """
     settings = load_settings()
-    worker = _worker(options, settings.engine_stall_s)
+    worker = _worker(options, settings)
     from tokenfleet.cli.parent import end_with_parent
     from worker.process import main
 
@@ -90,7 +89,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     context.exit(main(settings, worker))
 
 
-def _worker(options: Options, stall_s: float) -> "WorkerOptions":
+def _worker(options: Options, settings: "Settings") -> "WorkerOptions":
     """The worker that the options describe.
 
     Raises:
@@ -109,8 +108,8 @@ def _worker(options: Options, stall_s: float) -> "WorkerOptions":
             context_tokens=options["context_tokens"],
             model=options["models"][0],
             attach=options["attach"],
-            api_key=os.environ.get(KEY_VARIABLE, ""),
-            stall_s=stall_s,
+            api_key=settings.engine_api_key,
+            stall_s=settings.engine_stall_s,
             model_path=options["model_path"],
             threads=options["threads"],
             arguments=options["vllm_flags"],

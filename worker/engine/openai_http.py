@@ -18,6 +18,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024
 """A stream repeats much of what stands once in a whole answer."""
 DONE = "[DONE]"
+UNIX = "unix://"
 
 
 class Upstream:
@@ -27,7 +28,7 @@ class Upstream:
         """Take the server's root, with or without `/v1`; nothing is sent yet.
 
         Args:
-            url: where it listens.
+            url: where it listens; `unix:///PATH` for a socket.
             api_key: sent as a bearer token; empty for none.
             stall_s: a stream that is silent for so long is given up; 0 waits for ever.
             keep_alive: send one request after the other over the same connection: for questions, not for work.
@@ -35,6 +36,8 @@ class Upstream:
         Raises:
             SetupError: the address is no http(s) URL.
         """
+        self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
+        url = "http://localhost" if self._socket else url
         self._root = url.rstrip("/").removesuffix("/v1").rstrip("/")
         if not self._root.startswith(("http://", "https://")):
             msg = f"the engine's address {url!r} is no http:// or https:// URL"
@@ -132,7 +135,12 @@ class Upstream:
         if self._session is None:
             # A connection for each request: a reused one may break at the moment of use, and whether the
             # server has begun by then can't be told. Against a generation its cost is nothing.
-            connector = aiohttp.TCPConnector(limit=0, force_close=not self._keep_alive)
+            closes = not self._keep_alive
+            connector = (
+                aiohttp.UnixConnector(self._socket, force_close=closes, limit=0)
+                if self._socket
+                else aiohttp.TCPConnector(limit=0, force_close=closes)
+            )
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self._session
 

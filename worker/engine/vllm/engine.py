@@ -44,7 +44,7 @@ class VllmEngine:
         if options.attach:
             Upstream(options.attach)
         else:
-            command(options, "python", 0, "")
+            command(options, "python", "", "")
         self._options = options
         self._life: Life | None = None
         self._ran = self._hung = False

@@ -1,6 +1,5 @@
 """The command line of vLLM's server: our defaults, then the user's flags, which win. Pure."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from protocol.errors import SetupError
@@ -18,27 +17,27 @@ worker's CPU. More gain little, make the stream jerk, and are lost when the engi
 server's flag kills one that makes vectors, which has no tokens to gather, at its first request (seen with 0.32)."""
 
 _TAKEN: Mapping[str, str] = {
-    "--host": "the worker talks to its own vLLM on the loopback address only",
-    "--port": "the worker takes a free port of its own for each start",
-    "--uds": "the worker talks to its own vLLM on a loopback port",
+    "--host": "the worker talks to its own vLLM over a private socket",
+    "--port": "the worker talks to its own vLLM over a private socket",
+    "--uds": "the worker makes a private socket of its own for each start",
     "--api-key": "the worker makes a key of its own for each start",
     "--root-path": "the worker talks to its own vLLM directly, without a proxy",
-    "--ssl-keyfile": "the worker talks to its own vLLM without TLS, on the loopback address",
-    "--ssl-certfile": "the worker talks to its own vLLM without TLS, on the loopback address",
+    "--ssl-keyfile": "the worker talks to its own vLLM without TLS, over a private socket",
+    "--ssl-certfile": "the worker talks to its own vLLM without TLS, over a private socket",
+    "--hf-token": "everyone on this host sees a command line; the variable HF_TOKEN is read instead",
     "--headless": "the worker needs the server of its vLLM",
     "--disable-log-stats": "the worker's load reports come from vLLM's metrics, which that flag turns off",
 }
-_MASKED = "--hf-token"
 _PARALLEL = ("--data-parallel-size", "-dp")
 
 
-def command(options: EngineOptions, python: str, port: int, events: str) -> list[str]:
+def command(options: EngineOptions, python: str, socket: str, events: str) -> list[str]:
     """What to run.
 
     Args:
         options: the worker's settings.
         python: the interpreter that has vLLM.
-        port: where it is to listen.
+        socket: where it is to listen: nobody but its user can reach what takes no key, as sleep and its like.
         events: the ZMQ endpoint for its KV events; empty for none.
 
     Raises:
@@ -62,24 +61,12 @@ def command(options: EngineOptions, python: str, port: int, events: str) -> list
         settings = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": events}
         ours["--kv-events-config"] = [dumps(settings).decode()]
     flags = [part for name, values in ours.items() if name not in given for part in (name, *values)]
-    return [python, "-m", MODULE, "--host", HOST, "--port", str(port), *flags, *options.arguments]
+    return [python, "-m", MODULE, "--host", HOST, "--uds", socket, *flags, *options.arguments]
 
 
 def stream_interval(options: EngineOptions) -> int:
     """What requests ask for; 0 where the server's own setting holds: it is not ours, or the user gave the flag."""
     return 0 if options.attach or "--stream-interval" in _given(options.arguments) else STREAM_INTERVAL
-
-
-def shown(parts: Sequence[str]) -> str:
-    """A command line for the log, fit for a shell, without the access token that it may hold."""
-    masked: list[str] = []
-    for part in parts:
-        name = part.partition("=")[0].replace("_", "-")
-        if masked and masked[-1].replace("_", "-") == _MASKED:
-            masked.append("***")
-        else:
-            masked.append(f"{_MASKED}=***" if name == _MASKED and "=" in part else part)
-    return shlex.join(masked)
 
 
 def _given(arguments: Sequence[str]) -> dict[str, list[str]]:

@@ -1,10 +1,10 @@
-"""Brings vLLM's server up as a child: port, key, command, progress, and what to do when it does not come up."""
+"""Brings vLLM's server up as a child: socket, key, command, progress, and what to do when it does not come up."""
 
 import asyncio
 import os
 import secrets
+import shlex
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,13 +14,15 @@ from pathlib import Path
 from protocol.errors import SetupError
 from protocol.log import get_logger
 from worker.engine.base import EngineDead
-from worker.engine.openai_http import Upstream
+from worker.engine.openai_http import UNIX, Upstream
 from worker.engine.options import EngineOptions
 from worker.engine.vllm.child import Child
-from worker.engine.vllm.flags import HOST, command, environment, shown
+from worker.engine.vllm.flags import command, environment
 from worker.engine.vllm.phases import Cause, Failure, failure_of, phase_of
 
 POLL_S = 0.2
+LONGEST_SOCKET = 100
+"""Bytes of a socket's path; systems take 103 to 107."""
 _log = get_logger("worker")
 
 
@@ -57,7 +59,7 @@ async def launch(options: EngineOptions, *, again: bool) -> Launched:
     except _StartFailed as error:
         failure = error.failure
     if failure.cause is Cause.PORT:
-        # Between choosing the port and using it another program took it: once is bad luck.
+        # Its processes talk to each other over ports; another program took one of them: once is bad luck.
         _log.warning("vllm_port_taken", then="another one is tried")
         try:
             return await _once(options)
@@ -72,13 +74,16 @@ async def _once(options: EngineOptions) -> Launched:
     python = str(options.python or sys.executable)
     if shutil.which(python) is None:
         raise SetupError(f"there is no interpreter at {python}", "Give the one that has vLLM with --vllm-python.")
-    port, api_key = _free_port(), secrets.token_urlsafe(32)
-    # For the socket of the KV events, which hold all prompts: nobody else may read it.
+    api_key = secrets.token_urlsafe(32)
+    # For the sockets of the server and of the KV events, which hold all prompts: nobody else may enter it.
     folder = Path(tempfile.mkdtemp(prefix="tokenfleet-vllm-"))
-    parts = command(options, python, port, f"ipc://{folder / 'kv'}")
-    _log.info("vllm_command", command=shown(parts))
+    socket = str(folder / "http")
+    if len(os.fsencode(socket)) > LONGEST_SOCKET:
+        raise SetupError(f"the name of the folder for temporary files is too long: {folder.parent}", "Set TMPDIR.")
+    parts = command(options, python, socket, f"ipc://{folder / 'kv'}")
+    _log.info("vllm_command", command=shlex.join(parts))
     child = await Child.start(folder, parts, environment(os.environ, api_key), _phase_log())
-    url = f"http://{HOST}:{port}"
+    url = f"{UNIX}{socket}"
     try:
         await _until_up(child, url, options.start_silence_s)
     except BaseException:
@@ -118,10 +123,3 @@ def _phase_log() -> Callable[[str], None]:
             _log.info("vllm_loading", phase=phase, after_s=round(loop.time() - begun_s, 1))
 
     return on_line
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -22,7 +22,7 @@ def say(line: str) -> None:
 def main() -> int:
     """`--say` lines, then `--end` with a code or `--hang`; or serve."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for name in ("--host", "--port", "--served-model-name", "--kv-events-config"):
+    for name in ("--host", "--uds", "--served-model-name", "--kv-events-config"):
         parser.add_argument(name)
     parser.add_argument("--taken-once", type=Path)
     parser.add_argument("--say", action="append", default=[])
@@ -65,7 +65,7 @@ async def serve(options: argparse.Namespace) -> None:
     server.play = play
     runner = web.AppRunner(server.app())
     await runner.setup()
-    await web.TCPSite(runner, options.host, int(options.port)).start()
+    await web.UnixSite(runner, options.uds).start()
     await asyncio.Event().wait()
 
 

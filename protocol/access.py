@@ -1,0 +1,198 @@
+"""What each role may do in Redis, as the lines of an ACL file.
+
+A function is checked as its caller, so a role needs the commands that its functions give, and may then give them by
+hand too. Each grant is the least for one kind of key and becomes a selector: a right to one kind is none to another.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from protocol import keys
+from protocol.errors import SetupError
+from protocol.handle import check_name
+
+ANY_TENANT = "*"
+# Connections, and what a client asks of the server itself; WAITAOF is in it where the server has that.
+_BASE = "+@connection -@dangerous +time"
+_LISTENING = "+subscribe +unsubscribe"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One user's rights: commands that name no key, channel patterns, and what it may do with which keys."""
+
+    plain: str
+    grants: Sequence[str]
+    channels: Sequence[str] = ()
+
+    @property
+    def rules(self) -> str:
+        """The user's rules, without a password."""
+        channels = (f"&{channel}" for channel in self.channels)
+        return " ".join(("resetkeys resetchannels -@all", _BASE, self.plain, *channels, *self.grants))
+
+
+def _key(kind: str) -> str:
+    """A pattern for the keys of a kind, in every shard."""
+    return f"tf:{{*}}:{kind}"
+
+
+def _may(commands: str, *kinds: str, how: str = "") -> str:
+    """A selector; `how` is `%R` or `%W` for keys that are only read or only written."""
+    return (
+        f"({' '.join([*(f'+{command}' for command in commands.split()), *(f'{how}~{_key(kind)}' for kind in kinds)])})"
+    )
+
+
+def _may_call(names: str, *kinds: str) -> str:
+    """A selector for functions: Redis counts all keys of a call as read and written."""
+    return _may(" ".join(f"fcall|tf1_{name}" for name in names.split()), *kinds)
+
+
+def _may_with_models(commands: str, how: str = "") -> str:
+    return f"({' '.join(f'+{command}' for command in commands.split())} {how}~{keys.MODELS})"
+
+
+def producer(tenant: str) -> Role:
+    """Submits, cancels, reads and forgets the jobs of its tenant.
+
+    It writes what all tenants share (lanes, counters, hints): a hostile one can disturb others, and not read them.
+    """
+    job, body, result, tokens, done = (f"{kind}:{tenant}:*" for kind in ("job", "body", "result", "tokens", "done"))
+    own, shared = f"tenant:{tenant}", ("lane:*", "clock", "due", "deadlines", "events", "dead")
+    grants = (
+        _may_call("submit cancel forget", job, body, result, tokens, done, own, *shared),
+        _may("hmget hgetall hget hset pexpire", job),
+        _may("get set", body, result),
+        _may("xadd xrange pexpire", tokens),
+        _may("del", job, body, result, tokens, how="%W"),
+        _may("xadd xread xdel pexpire", done),
+        _may("hmget hset hincrby persist expire", own),
+        _may("hmget hset hincrby", "clock"),
+        _may("zadd zrem zrank", "lane:*"),
+        _may("zadd zrem", "due", "deadlines", how="%W"),
+        _may("xadd xlen", "events"),
+        _may("xdel", "dead", how="%W"),
+        _may("xadd xdel", "inbox:*", how="%W"),
+        _may("hincrby hset hgetall", "worker:*"),
+        _may("zrange", "workers", how="%R"),
+        _may_with_models("hgetall", "%R"),
+    )
+    return Role(f"{_LISTENING} +publish", grants, [_key(tokens)])
+
+
+def subscriber(tenant: str) -> Role:
+    """Follows the jobs of its tenant and reads their results; writes nothing."""
+    grants = (
+        _may("hmget hgetall", f"job:{tenant}:*", how="%R"),
+        _may("xrange", f"tokens:{tenant}:*", how="%R"),
+        _may("get", f"result:{tenant}:*", how="%R"),
+    )
+    return Role(_LISTENING, grants, [_key(f"tokens:{tenant}:*")])
+
+
+def worker(label: str) -> Role:
+    """Runs jobs of any tenant: their requests pass through it. Its inbox and its hash are its own label's."""
+    inbox, own, prefixes = (f"{kind}:*.{label}" for kind in ("inbox", "worker", "prefixes"))
+    jobs = ("job:*", "body:*", "result:*", "tokens:*", "tenant:*")
+    shared = ("workers", "events", "lane:*", "due", "deadlines", "clock", "dead")
+    grants = (
+        _may_call("beat start emit finish requeue leave", inbox, own, prefixes, *jobs, *shared),
+        f"(+fcall|tf1_register ~{keys.MODELS})",
+        _may("xread xrange xdel", inbox),
+        _may("hset hget hincrby", own),
+        _may("sadd srem", prefixes, how="%W"),
+        _may("del", inbox, own, prefixes, how="%W"),
+        _may("hmget hget hset pexpire", "job:*"),
+        _may("get set del", "body:*"),
+        _may("set", "result:*", how="%W"),
+        _may("xadd pexpire", "tokens:*", how="%W"),
+        _may("xadd pexpire", "done:*", how="%W"),
+        _may("hincrby persist", "tenant:*"),
+        _may("hincrby", "clock"),
+        _may("zscore zadd zrem", "workers"),
+        _may("exists zadd", "lane:*"),
+        _may("zadd", "due", how="%W"),
+        _may("zrem", "deadlines", how="%W"),
+        _may("xadd xlen", "events"),
+        _may("xadd", "dead", how="%W"),
+        _may_with_models("hget hset"),
+    )
+    return Role("+publish +pubsub|numsub", grants, [_key("tokens:*")])
+
+
+def scheduler() -> Role:
+    """Loads the library, leads, assigns, expires, reclaims; reads no answers, and requests only to set them aside."""
+    control = ("leader", "clock", "workers", "due", "deadlines", "events", "dead", "lane:*", "inbox:*")
+    grants = (
+        _may_call("tick assign wake command", *control),
+        _may("del", "body:*", how="%W"),
+        _may("del", "inbox:*", "worker:*", "prefixes:*", how="%W"),
+        _may("get set", "leader"),
+        _may("hget hset hmget hincrby", "clock"),
+        _may("zrange zrangebyscore zscore zadd zrem", "workers"),
+        _may("zrange zadd zrem zcard", "lane:*"),
+        _may("zrange zrangebyscore zadd zrem", "due"),
+        _may("zrangebyscore zrem", "deadlines"),
+        _may("xread xlen xadd xtrim", "events"),
+        _may("xadd", "dead", how="%W"),
+        _may("xrange xadd xdel", "inbox:*"),
+        _may("hmget hget hset hincrby", "worker:*"),
+        _may("smembers", "prefixes:*", how="%R"),
+        _may("hmget hget hset pexpire", "job:*"),
+        _may("get set", "body:*"),
+        _may("set", "result:*", how="%W"),
+        _may("xadd pexpire", "tokens:*", "done:*", how="%W"),
+        _may("hmget hget hset hincrby persist expire", "tenant:*"),
+        _may("hset", "fleet", how="%W"),
+        _may_with_models("hgetall", "%R"),
+    )
+    return Role("+publish +function|load +function|list", grants, [_key("tokens:*")])
+
+
+def metrics() -> Role:
+    """Looks at lanes, workers and what is known of waiting jobs; at no request and no answer."""
+    grants = (
+        _may("zcard", "lane:*", "due", how="%R"),
+        _may("zrange", "lane:*", "workers", how="%R"),
+        _may("xlen", "dead", how="%R"),
+        _may("hmget", "job:*", how="%R"),
+        _may("hgetall", "worker:*", "fleet", how="%R"),
+        _may_with_models("hgetall", "%R"),
+    )
+    return Role("", grants)
+
+
+def users(tenants: Sequence[str], workers: Sequence[str]) -> dict[str, Role]:
+    """Every user of a fleet by name: those of each tenant and of each worker's label, and one for each other role.
+
+    Raises:
+        InvalidId: a tenant's or a label's name has characters that it must not have.
+    """
+    made = {"scheduler": scheduler(), "metrics": metrics(), "gateway": producer(ANY_TENANT)}
+    for tenant in tenants:
+        check_name("tenant", tenant)
+        made |= {f"producer-{tenant}": producer(tenant), f"subscriber-{tenant}": subscriber(tenant)}
+    for label in workers:
+        made[f"worker-{check_name('label', label)}"] = worker(label)
+    return made
+
+
+def acl_file(made: Mapping[str, Role], passwords: Mapping[str, str]) -> str:
+    """The file. A user without a password can't log in; whoever does not log in may only ask whether the server is up.
+
+    Raises:
+        SetupError: there is a password for a user that is not there.
+    """
+    if unknown := sorted(passwords.keys() - made.keys() - {"operator"}):
+        raise SetupError(f"no user is called {unknown[0]!r}", f"There are: {', '.join(['operator', *made])}.")
+    # The operator keeps the server itself, ACL LOAD included.
+    rules = {"operator": "~* &* +@all"} | {name: role.rules for name, role in made.items()}
+    lines = ["user default on nopass resetkeys resetchannels -@all +ping"]
+    lines += (f"user {name} on {_secret(passwords.get(name))} {text}" for name, text in rules.items())
+    return "".join(f"{' '.join(line.split())}\n" for line in lines)
+
+
+def _secret(password: str | None) -> str:
+    return "resetpass" if password is None else f"#{hashlib.sha256(password.encode()).hexdigest()}"

@@ -1,0 +1,142 @@
+"""Everything that each role does in Redis: the branches of its functions, and its reads."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from protocol import access, functions, outlook, reads, watch
+from protocol.access import Role
+from protocol.call import Call
+from protocol.functions import Beat
+from protocol.messages import LoadReport
+from protocol.outlook import Outlook
+from protocol.states import Priority
+from tests.protocol import branches
+from tests.protocol.branches import BRANCHES, HANDLE
+from tests.support.builders import LEASE_MS, SHARD, a_submission, completed
+from tests.support.driver import Driver
+
+Calls = Callable[[Driver], Sequence[Call[Any]]]
+PLACE = "*.w1"
+"""How a worker's user is kept to its keys; the worker of the branches is called `w1` alone."""
+
+
+@dataclass(frozen=True)
+class Duty:
+    """A state, and what a role does in it."""
+
+    name: str
+    prepare: Callable[[Driver], object]
+    calls: Calls
+
+
+def roles() -> dict[str, Role]:
+    """As a fleet has them, for the tenant and the worker of the branches."""
+    worker = access.worker("w1")
+    own = replace(worker, grants=[grant.replace(PLACE, "w1") for grant in worker.grants])
+    made = access.users(["t"], [])
+    return {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics")} | {"worker": own}
+
+
+def dead(driver: Driver) -> None:
+    branches._two_strikes(driver)
+    driver.run(functions.requeue(HANDLE, driver.job(HANDLE).attempt, "w1", "strike"))
+
+
+def _ended(driver: Driver) -> None:
+    branches._ended(driver)
+
+
+def _waiting(driver: Driver) -> None:
+    branches._waiting(driver)
+
+
+def _reads_of_a_job(_: Driver) -> list[Call[Any]]:
+    return [reads.standing(HANDLE), reads.job_record(HANDLE), reads.log_after(HANDLE, (0, 0)), reads.outcome(HANDLE)]
+
+
+def _reads_of_a_producer(driver: Driver) -> list[Call[Any]]:
+    found: list[Call[Any]] = [
+        reads.lane_place(HANDLE, driver.job(HANDLE)),
+        reads.dead_mark(HANDLE),
+        reads.stored_body(HANDLE),
+    ]
+    shown: list[Call[Any]] = [reads.models(), reads.leases(SHARD), reads.worker_record(SHARD, "w1")]
+    return [*found, *shown, reads.done_after([SHARD], "t", "me", ["0"], 1)]
+
+
+def _forget_notice(driver: Driver) -> list[Call[Any]]:
+    (notice,) = driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))
+    return [functions.forget_notice("me", notice)]
+
+
+def _reads_of_a_scheduler(_: Driver) -> list[Call[Any]]:
+    shard, ref = SHARD, HANDLE.ref
+    found: list[Call[Any]] = [watch.hint(shard, 1), watch.worker_now(shard, "w1"), watch.prefixes(shard, "w1")]
+    found += [call for lane in Priority for call in (watch.lane_members(shard, lane, 1), reads.lane_depth(shard, lane))]
+    ahead = outlook.publish(shard, Outlook(at_ms=1, policy="p", workers_wanted=1))
+    return [*found, reads.models(), reads.leases(shard), reads.waiting_job(shard, ref), functions.wake(shard), ahead]
+
+
+def _status(_: Driver) -> list[Call[Any]]:
+    shard, ref = SHARD, HANDLE.ref
+    found: list[Call[Any]] = [reads.store_time_ms(), reads.models(), reads.due_count(shard), reads.dead_count(shard)]
+    found += [watch.lane_members(shard, Priority.HIGH, 1), reads.lane_depth(shard, Priority.HIGH)]
+    found += [reads.waiting_job(shard, ref), outlook.published(shard), reads.leases(shard)]
+    return [*found, reads.worker_record(shard, "w1")]
+
+
+def _beats(_: Driver) -> list[Call[Any]]:
+    """With an acknowledgement, and prefixes that come and go."""
+    message = Beat("w1", "w1", "active", 4, LEASE_MS, LoadReport(), added=["b"], removed=["a"], acknowledged=["1-1"])
+    return [functions.beat(SHARD, message)]
+
+
+def _no_hint(prepare: Callable[[Driver], object]) -> Callable[[Driver], None]:
+    """The dispatcher has seen the last hint."""
+
+    def look(driver: Driver) -> None:
+        prepare(driver)
+        driver.run(functions.wake(SHARD))
+
+    return look
+
+
+def _branches(*starts: str) -> list[Duty]:
+    def one(call: Callable[[Driver], Call[Any]]) -> Calls:
+        return lambda driver: [call(driver)]
+
+    return [
+        Duty(branch.name, _no_hint(branch.prepare), one(branch.call))
+        for branch in BRANCHES
+        if branch.name.startswith(starts)
+    ]
+
+
+def _inbox(_: Driver) -> list[Call[Any]]:
+    return [reads.inbox_after(SHARD, "w1", "0", 1), reads.followers([HANDLE])]
+
+
+DUTIES: dict[str, list[Duty]] = {
+    "producer-t": [
+        *_branches("submit", "cancel", "forget"),
+        Duty("submit-dead", dead, lambda _: [functions.submit(a_submission(nonce="new", reply_to="me"))]),
+        Duty("cancel-two-strikes", branches._two_strikes, lambda _: [functions.cancel(HANDLE)]),
+        Duty("reads", _waiting, _reads_of_a_job),
+        Duty("more reads", _waiting, _reads_of_a_producer),
+        Duty("forget-notice", _ended, _forget_notice),
+    ],
+    "subscriber-t": [Duty("reads", _ended, _reads_of_a_job)],
+    "worker": [
+        *_branches("beat", "start", "emit", "finish", "requeue", "leave", "register"),
+        Duty("beats", branches._running, _beats),
+        Duty("inbox", branches._assigned, _inbox),
+        Duty("finish-two-strikes", branches._two_strikes, lambda driver: [_ending(driver)]),
+    ],
+    "scheduler": [*_branches("assign", "tick", "command"), Duty("reads", _waiting, _reads_of_a_scheduler)],
+    "metrics": [Duty("status", _waiting, _status)],
+}
+
+
+def _ending(driver: Driver) -> Call[Any]:
+    return functions.finish(completed(HANDLE, driver.job(HANDLE).attempt, frames=1))

@@ -1,0 +1,96 @@
+"""The real roles, each under its own user: nothing that they try is refused on the way."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from producer.batch import run_batch
+from producer.events import End, Tokens
+from producer.fleet import Fleet
+from protocol.errors import NotAllowed, UnknownJob
+from protocol.settings import Settings
+from protocol.states import State
+from tests.access.fleet import denials, url_of
+from tests.journey.conftest import MODEL, scheduler, worker
+from tests.support.servers import Server
+
+SETTINGS = Settings(redis_patience_s=5)
+
+
+def client(server: Server, user: str, tenant: str) -> Fleet:
+    return Fleet(url_of(server, user), settings=SETTINGS.model_copy(update={"tenant": tenant}))
+
+
+@asynccontextmanager
+async def nothing_is_refused(server: Server) -> AsyncIterator[None]:
+    """Also not where the code would go on all the same."""
+    try:
+        yield
+    finally:
+        assert denials(server) == []
+
+
+def rows(folder: Path) -> Path:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "max_tokens": 3}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    (folder / "in.jsonl").write_text("".join(json.dumps(line | {"custom_id": f"r{n}"}) + "\n" for n in range(5)))
+    return folder / "in.jsonl"
+
+
+async def test_every_role_does_its_work(guarded_server: Server, tmp_path: Path) -> None:
+    server = guarded_server
+    async with (
+        nothing_is_refused(server),
+        scheduler(url_of(server, "scheduler")),
+        worker(url_of(server, "worker-worker-1"), "worker-1"),
+        client(server, "producer-acme", "acme") as producer,
+        client(server, "subscriber-acme", "acme") as subscriber,
+        Fleet(url_of(server, "metrics"), settings=SETTINGS) as metrics,
+        Fleet(url_of(server, "gateway"), settings=SETTINGS) as gateway,
+    ):
+        await metrics.ready(MODEL, 20)
+        job = await producer.submit(model=MODEL, prompt="hello", stream=True, max_tokens=20, id="mine")
+        events = [event async for event in subscriber.follow(str(job))]
+        assert isinstance(events[-1], End)
+        assert any(isinstance(event, Tokens) for event in events)
+        assert (await subscriber.result(str(job))).state is State.COMPLETED
+        assert (await subscriber.job(str(job))).record.state is State.COMPLETED
+        assert not (await producer.submit(model=MODEL, prompt="hello", stream=True, max_tokens=20, id="mine")).created
+        later = await producer.submit(model=MODEL, prompt="later", delay=3600)
+        assert (await metrics.status()).shards[0].due == 1
+        assert await later.cancel() is State.DELAYED
+        summary = await run_batch(producer, rows(tmp_path), tmp_path / "out.jsonl")
+        assert (summary.rows_out, summary.rows_failed) == (5, 0)
+        assert await producer.forget(job, (await job.info()).record.attempt)
+        through = await gateway.submit(model=MODEL, prompt="from outside", tenant="evil", stream=True, max_tokens=5)
+        assert "".join([text async for text in through.text()])
+        # The answer for another tenant's job is the one for a job that never was.
+        for handle in (str(through), str(through)[:-1] + "~"):
+            with pytest.raises(UnknownJob):
+                await producer.result(handle, timeout=1)
+
+
+async def test_the_file_and_the_client_each_keep_tenants_apart(guarded_server: Server) -> None:
+    server = guarded_server
+    async with (
+        scheduler(url_of(server, "scheduler")),
+        worker(url_of(server, "worker-worker-1"), "worker-1"),
+        client(server, "producer-acme", "acme") as acme,
+        # A client that is not told whose it is: now the file alone keeps it out.
+        client(server, "producer-evil", "") as evil,
+    ):
+        await acme.ready(MODEL, 20)
+        job = await acme.submit(model=MODEL, prompt="secret", id="there", stream=True, max_tokens=2)
+        await job.result(timeout=20)
+        texts = []
+        for handle in (str(job), str(job).replace("there", "never")):
+            for ask in (evil.job(handle), evil.result(handle, timeout=1), evil.cancel(handle), evil.forget(handle, 1)):
+                with pytest.raises(NotAllowed) as told:
+                    await ask
+                texts.append(str(told.value))
+        assert len(set(texts)) == 1
+        with pytest.raises(NotAllowed):
+            await evil.submit(model=MODEL, prompt="x", tenant="acme")

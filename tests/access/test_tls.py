@@ -1,0 +1,209 @@
+"""TLS to a real server: what is trusted, and what is refused in one line that says what to do."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from redis import Redis
+
+from producer.fleet import Fleet
+from protocol import store
+from protocol.call import Call, run, run_sync
+from protocol.errors import NotTrusted, SetupError, StoreUnavailable
+from protocol.settings import Settings
+from protocol.states import State
+from tests.access.certificates import ELSEWHERE, HOST, Certificates
+from tests.journey.conftest import MODEL, scheduler, worker
+from tests.support.servers import Server, free_port, redis7_binary, redis7_is_required
+from tests.support.waiting import eventually
+from tokenfleet.cli import main as cli
+
+PING = Call(("PING",), bool)
+Start = Callable[..., "TlsServer"]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None and redis7_is_required():
+        pytest.fail("openssl is required where redis-server is")
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on the path")
+    made = Certificates(tmp_path_factory.mktemp("certificates"))
+    made.make("good")
+    made.make("client")
+    made.make("elsewhere", host=ELSEWHERE)
+    made.make("expired", end="20200102")
+    made.make("early", begin="20900101")
+    made.make("foreign", ca="stranger")
+    return made
+
+
+class TlsServer(Server):
+    """It has a TLS port beside its plain one, which only the test itself uses."""
+
+    def __init__(self, binary: Path, folder: Path, files: Certificates, name: str, *, clients: bool) -> None:
+        self.tls_port = free_port()
+        flags = ["--tls-port", str(self.tls_port), "--tls-cert-file", str(files.pem(name))]
+        flags += ["--tls-key-file", str(files.key(name)), "--tls-ca-cert-file", str(files.pem("ca"))]
+        super().__init__(binary, folder, extra=[*flags, "--tls-auth-clients", "yes" if clients else "no"])
+        self._files = files
+
+    @property
+    def tls_url(self) -> str:
+        return f"rediss://{HOST}:{self.tls_port}/0"
+
+    def settings(self, **changes: Path | None) -> Settings:
+        plain = Settings(redis_url=self.tls_url, redis_ca=self._files.pem("ca"), redis_patience_s=5)
+        return plain.model_copy(update=changes)
+
+
+@pytest.fixture
+def start(certificates: Certificates, tmp_path: Path) -> Iterator[Start]:
+    binary = redis7_binary()
+    if binary is None and redis7_is_required():
+        pytest.fail("a redis-server of version 7 or above is required")
+    if binary is None:
+        pytest.skip("no redis-server with TLS: the packaged Valkey has none")
+    started: list[TlsServer] = []
+
+    def begin(name: str = "good", *, clients: bool = False) -> TlsServer:
+        server = TlsServer(binary, tmp_path, certificates, name, clients=clients)
+        server.start()
+        started.append(server)
+        return server
+
+    yield begin
+    for server in started:
+        server.stop()
+
+
+async def both(settings: Settings) -> list[NotTrusted]:
+    """What the two kinds of connection are refused with."""
+    told: list[NotTrusted] = []
+    redis = store.connect(settings.store_url)
+    with pytest.raises(NotTrusted) as refusal:
+        await store.wait_until_up(redis, 5, lambda: None)
+    told.append(refusal.value)
+    await redis.aclose()
+
+    async def second() -> NotTrusted | None:
+        return refused(settings)
+
+    word = await eventually(second)
+    assert word
+    return [*told, word]
+
+
+def refused(settings: Settings) -> NotTrusted | None:
+    """None while the server's word and its end of the connection crossed ours: then nobody can tell why it ended."""
+    with store.connect_sync(settings.store_url) as redis, pytest.raises((NotTrusted, StoreUnavailable)) as refusal:
+        run_sync(redis, PING)
+    return refusal.value if isinstance(refusal.value, NotTrusted) else None
+
+
+async def test_a_fleet_runs_over_tls_with_certificates_on_both_sides(start: Start, certificates: Certificates) -> None:
+    server = start(clients=True)
+    settings = server.settings(redis_cert=certificates.pem("client"), redis_key=certificates.key("client"))
+    url = settings.store_url
+    async with scheduler(url), worker(url, "worker-1"), Fleet(settings=settings) as fleet:
+        await fleet.ready(MODEL, 20)
+        job = await fleet.submit(model=MODEL, prompt="hello", stream=True, max_tokens=5)
+        assert "".join([text async for text in job.text()]) == (await job.result(timeout=20)).text
+        assert (await job.result()).state is State.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "hint"),
+    [
+        ("elsewhere", "for another host", "host name that stands in it"),
+        ("expired", "has expired", "Renew it"),
+        ("early", "not valid yet", "clock"),
+        ("foreign", "a CA that is not known", "TOKENFLEET_REDIS_CA"),
+    ],
+)
+async def test_a_bad_certificate_is_refused(start: Start, name: str, told: str, hint: str) -> None:
+    for error in await both(start(name).settings()):
+        assert told in error.message
+        assert hint in error.hint
+        assert "\n" not in str(error)
+
+
+async def test_without_the_cas_certificate_nothing_is_trusted(start: Start) -> None:
+    for error in await both(start().settings(redis_ca=None)):
+        assert "TOKENFLEET_REDIS_CA" in error.hint
+
+
+async def test_a_missing_or_foreign_client_certificate_is_told(start: Start, certificates: Certificates) -> None:
+    server = start(clients=True)
+    for error in await both(server.settings()):
+        assert "TOKENFLEET_REDIS_CERT" in error.hint
+    foreign = server.settings(redis_cert=certificates.pem("foreign"), redis_key=certificates.key("foreign"))
+    for error in await both(foreign):
+        assert "does not accept the client certificate" in error.message
+
+
+async def test_a_server_without_tls_is_told() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-ERR what was that?\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", free_port()) as listener:
+        redis = store.connect(f"rediss://127.0.0.1:{listener.sockets[0].getsockname()[1]}/0")
+        with pytest.raises(NotTrusted, match="no TLS"):
+            await run(redis, PING)
+        await redis.aclose()
+
+
+async def test_files_that_are_none_are_told(start: Start, certificates: Certificates, tmp_path: Path) -> None:
+    server = start()
+    (tmp_path / "odd.pem").write_text("nothing")
+    for changes in (
+        {"redis_ca": tmp_path / "odd.pem"},
+        {"redis_cert": tmp_path / "odd.pem", "redis_key": certificates.key("client")},
+    ):
+        for error in await both(server.settings(**changes)):
+            assert "can't be used" in error.message
+    with pytest.raises(SetupError, match="a file that is not there"):
+        store.connect(server.settings(redis_ca=tmp_path / "absent.pem").store_url)
+
+
+@pytest.mark.parametrize("option", ["ssl_cert_reqs=none", "ssl_check_hostname=False", "ssl_ciphers=NULL"])
+def test_checks_cant_be_switched_off(option: str) -> None:
+    for connect in (store.connect, store.connect_sync):
+        with pytest.raises(SetupError, match="may not say ssl_"):
+            connect(f"rediss://host:6379/0?{option}")
+
+
+def test_tls_options_without_tls_are_a_mistake(certificates: Certificates) -> None:
+    with pytest.raises(SetupError, match="no TLS"):
+        store.connect(Settings(redis_url="redis://host/0", redis_ca=certificates.pem("ca")).store_url)
+
+
+async def test_a_server_that_is_away_is_no_question_of_trust(start: Start) -> None:
+    server = start()
+    redis = store.connect(server.settings().store_url)
+    assert await run(redis, PING)
+    server.kill()
+    with pytest.raises(StoreUnavailable):
+        await run(redis, PING)
+    await redis.aclose()
+    server.start()
+
+
+def test_the_command_line_tells_it_in_one_line(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start("expired")
+    monkeypatch.setenv("TOKENFLEET_REDIS_URL", server.tls_url.replace("//", "//me:hush@"))
+    monkeypatch.setenv("TOKENFLEET_REDIS_CA", str(server.settings().redis_ca))
+    result = CliRunner().invoke(cli, ["status"])
+    assert result.exit_code == 2
+    assert "has expired" in result.output
+    assert "Renew it" in result.output
+    assert "hush" not in result.output
+
+
+def test_a_blocking_client_of_the_plain_port_still_works(start: Start) -> None:
+    with Redis(port=start().port) as client:
+        assert client.ping()
