@@ -27,7 +27,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch lock format clean
-.PHONY: bench-dispatch bench-reality
+.PHONY: bench-dispatch bench-reality faults
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
 help: ## list these commands
@@ -59,6 +59,9 @@ bench-reality: $(DEV) ## run one trace on real processes and in the simulator, a
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
+
+faults: $(DEV) ## play every fault of the matrix on real processes; say what was seen and how fast it recovered
+	@$(BIN)/python -m bench.faults $(ARGS)
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \

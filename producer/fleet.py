@@ -15,7 +15,7 @@ from producer.replay import replay
 from producer.requests import Deadline, Duration, JobRequest, Prompt
 from producer.status import FleetStatus, read_status, read_workers, shards_of
 from producer.submitting import Submitter
-from protocol import functions, reads, store
+from protocol import failpoints, functions, reads, store
 from protocol.call import patiently, run, value_of
 from protocol.errors import FleetError, UnknownJob, WaitTimeout
 from protocol.handle import Handle, check_name
@@ -50,6 +50,7 @@ class Fleet:
             SetupError: the URL or a setting is malformed.
             InvalidId: the tenant's name is.
         """
+        failpoints.arm()
         self.settings = settings or Settings.load(redis_url=url)
         self.redis = redis if redis is not None else store.connect(url or self.settings.redis_url)
         self._owns_redis = redis is None

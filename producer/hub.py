@@ -18,6 +18,8 @@ SILENCE_S = 5.0
 HELD_MESSAGES = 1_000
 """A slower reader gets no more than this: it reads the log instead."""
 FIRST_PAUSE_S = 0.02
+SPREAD_S = 0.1
+"""Clients that one restart cut off come back over so long, not all at once."""
 LONGEST_PAUSE_S = 1.0
 
 
@@ -123,8 +125,7 @@ class Hub:
                 self._confirmed.clear()
                 with suppress(RedisError, OSError):
                     await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
-            # Clients that one restart cut off must not all come back at once.
-            await asyncio.sleep(pause * (1 + secrets.randbelow(100) / 100))
+            await asyncio.sleep(pause + (pause + SPREAD_S) * secrets.randbelow(100) / 100)
 
     async def _until_wanted(self) -> None:
         while not self._followers:

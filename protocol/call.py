@@ -1,6 +1,7 @@
 """A Redis command with the reader of its reply: built without I/O, run by whoever holds a connection."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -61,6 +62,8 @@ def _refusal(error: Exception, text: str) -> FleetError:
         return LibraryMissing("Redis has no function library", "Start `tokenfleet scheduler`: it loads it.")
     if isinstance(error, store_errors.OutOfMemoryError) or text.startswith("OOM"):
         return StoreFull("Redis is at its memory limit and takes no new work", "Try again later.")
+    if text.startswith("MISCONF"):
+        return StoreFull("Redis can't write to its disk and takes nothing", "Is the disk full? See its log.")
     if text.startswith("WRONGTYPE"):
         return WrongType("a key holds another type than expected", "Was it written by hand?")
     return ProtocolViolation(f"Redis answered {type(error).__name__}: {text[:200]}")
@@ -89,6 +92,7 @@ async def run(redis: Redis, call: Call[T]) -> T:
         asked = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
         reply = await heed_cancel(asked)
     except (store_errors.RedisError, OSError) as error:
+        await _reconnect_from_replica(redis, [error])
         raise translate(error) from error
     return call.parse(reply)
 
@@ -106,7 +110,14 @@ async def run_all(redis: Redis, calls: Sequence[Call[T]]) -> list[T | FleetError
         replies = await heed_cancel(pipe.execute(raise_on_error=False))
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
+    await _reconnect_from_replica(redis, replies)
     return [_parse(call.parse, reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+async def _reconnect_from_replica(redis: Redis, replies: Sequence[object]) -> None:
+    """A primary that became a replica keeps its connections: only new ones find out who leads now."""
+    if any(isinstance(reply, store_errors.ReadOnlyError) for reply in replies):
+        await redis.connection_pool.disconnect(inuse_connections=False)
 
 
 def run_sync(redis: SyncRedis, call: Call[T]) -> T:
@@ -114,6 +125,8 @@ def run_sync(redis: SyncRedis, call: Call[T]) -> T:
     try:
         reply = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
     except (store_errors.RedisError, OSError) as error:
+        if isinstance(error, store_errors.ReadOnlyError):
+            redis.connection_pool.disconnect(inuse_connections=False)
         raise translate(error) from error
     return call.parse(reply)
 
@@ -135,7 +148,9 @@ def value_of(result: T | FleetError) -> T:
 
 
 async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R:
-    """Repeat `attempt` while Redis is away, with growing pauses, for `patience_s` seconds at most.
+    """Repeat `attempt` while Redis is away, for `patience_s` seconds at most.
+
+    The pauses grow, and are spread by chance: what one outage cut off must not all come back at once.
 
     Only for calls that may be repeated, as all functions of the library may.
 
@@ -150,5 +165,5 @@ async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R
         except StoreUnavailable:
             if loop.time() + pause > give_up:
                 raise
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause * (1 + secrets.randbelow(100) / 100))
         pause = min(2 * pause, LONGEST_PAUSE_S)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from protocol import failpoints
 from protocol.handle import Shard
 from scheduler.apply import Applier
 from scheduler.books import Books
@@ -73,6 +74,7 @@ class Term:
             FleetError: Redis does not answer, or lacks the function library.
         """
         rules = self._rules
+        failpoints.reach("scheduler.before_read")
         snapshot = await self._reader.read()
         workers, online_lately = self._roster.update(snapshot), self._seen_online(snapshot)
         books = self._books

@@ -80,7 +80,8 @@ class Server:
         """Start the process and wait until it answers."""
         assert self._process is None, "the server runs already"
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            # Python ignores SIGXFSZ, and so must the server: a write beyond a limit is to fail, not to kill it.
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, restore_signals=False)
         self.wait_until(self._answers)
 
     def wait_until(self, ready: Callable[[], bool]) -> None:

@@ -1,0 +1,13 @@
+"""All rows of the matrix, in its order."""
+
+from tests.faults import engines, networks, producers, schedulers, stores, workers
+from tests.faults.matrix import Fault
+
+ROWS: tuple[Fault, ...] = (
+    *producers.ROWS,
+    *schedulers.ROWS,
+    *workers.ROWS,
+    *stores.ROWS,
+    *networks.ROWS,
+    *engines.ROWS,
+)
