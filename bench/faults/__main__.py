@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import Target, show
-from tests.faults.matrix import Fault, NotHere
+from tests.faults.matrix import Fault
 from tests.faults.rows import ROWS
-from tests.faults.stage import Stage
+from tests.faults.stage import NotHere, Stage
 from tests.support.nursery import ROOT, Nursery
 
 TOLD = 160

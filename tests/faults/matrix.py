@@ -19,10 +19,6 @@ class Seen:
     recovery_s: float | None = None
 
 
-class NotHere(Exception):
-    """This machine lacks what the scenario needs."""
-
-
 Scenario = Callable[[Stage], Awaitable[Seen]]
 
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from protocol import keys
 from protocol.call import Call, run
-from tests.faults.matrix import Fault, NotHere, Seen
-from tests.faults.stage import LEASE_S, MODEL, RERUN_S, Stage, now, read, undisturbed
+from tests.faults.matrix import Fault, Seen
+from tests.faults.stage import LEASE_S, MODEL, RERUN_S, NotHere, Stage, now, read, undisturbed
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -107,9 +107,14 @@ async def _moves(stage: Stage, cut: Callable[[], object], mend: Callable[[], obj
     recovery_s = now() - cut_at
     await undisturbed(job, reading)
     mend()
-    await stage.active(2)
+    await eventually(lambda: _both_idle(stage), 10)
     assert recovery_s <= RERUN_S, f"the job moved after {recovery_s:.1f} s"
     return Seen(f"it stopped by its own clock after {stopped_s:.1f} s; the job moved, it came back anew", recovery_s)
+
+
+async def _both_idle(stage: Stage) -> bool:
+    """The one that was cut off is back, and its slot is free."""
+    return [worker.report.running for worker in await stage.workers() if worker.state == "active"] == [0, 0]
 
 
 async def cut_by_namespace(stage: Stage) -> Seen:

@@ -15,14 +15,20 @@ from producer.fleet import Fleet
 from producer.jobs import Job
 from protocol import reads
 from protocol.call import run
+from protocol.functions import register
 from protocol.handle import Shard
-from protocol.messages import JobRecord, Outcome, WorkerRecord
+from protocol.messages import JobRecord, ModelRecord, Outcome, WorkerRecord
 from protocol.settings import Settings
 from protocol.states import State
 from tests.support.nursery import Nursery
 from tests.support.proxy import Proxy
-from tests.support.servers import Server, redis7_binary, valkey_binary
+from tests.support.servers import REQUIRE_REDIS7, Server, redis7_binary, redis7_is_required, valkey_binary
 from tests.support.waiting import eventually
+
+
+class NotHere(Exception):
+    """This machine lacks what the scenario needs."""
+
 
 MODEL = "m"
 LEASE_S, LEAD_S, TICK_S = 2.0, 1.5, 0.3
@@ -89,17 +95,21 @@ class Stage:
     """Use it as an async context; all that it started ends with it.
 
     Attributes:
+        binary: of its server.
         server: the Redis or Valkey of this stage, with an append-only file.
         fleet: a client with a patience of 20 s.
         roles: all processes that it started, also those that have ended.
     """
 
     def __init__(self, nursery: Nursery, folder: Path, kind: str = "valkey", extra: Sequence[str] = ()) -> None:
-        """Start nothing yet; `kind` is `valkey` or `redis7`, `extra` are flags of the server's."""
+        """Start nothing yet; `kind` is `valkey` or `redis7`, `extra` are flags of the server's.
+
+        Raises:
+            NotHere: there is no Redis 7, and nobody asked for a failure then.
+        """
         self._nursery, self.folder = nursery, folder
-        binary = redis7_binary() if kind == "redis7" else valkey_binary()
-        assert binary, "no redis-server of version 7 or above on the path"
-        self.server = Server(binary, folder, append_only=True, extra=extra)
+        self.binary = _binary(kind)
+        self.server = Server(self.binary, folder, append_only=True, extra=extra)
         self.roles: list[Role] = []
         self._stack = AsyncExitStack()
 
@@ -107,6 +117,8 @@ class Stage:
         self.server.start()
         self.server.load_library()
         self.fleet = await self.client()
+        # Otherwise the scheduler finds the pool with its second look, a second after its first.
+        await run(self.fleet.redis, register(MODEL, ModelRecord(pool=MODEL)))
         return self
 
     async def __aexit__(
@@ -214,6 +226,16 @@ class Stage:
         found = await eventually(speaks, timeout_s)
         assert found
         return found
+
+
+def _binary(kind: str) -> Path:
+    if kind == "valkey":
+        return valkey_binary()
+    found = redis7_binary()
+    if found is None and not redis7_is_required():
+        raise NotHere("no redis-server of version 7 or above on the path")
+    assert found, f"{REQUIRE_REDIS7} is set, but there is no redis-server of version 7 or above"
+    return found
 
 
 @dataclass(frozen=True)

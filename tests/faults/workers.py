@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 
+from producer.jobs import Job
 from protocol import reads
 from protocol.call import run
 from protocol.states import State
@@ -90,6 +91,32 @@ async def stopped_past_its_lease(stage: Stage) -> Seen:
     return Seen("its writes were refused, it aborted its work and began a new life", recovery_s)
 
 
+async def stopped_before_its_finish(stage: Stage) -> Seen:
+    """What it sends when it wakes up is a finish of a job that runs elsewhere, in mid-stream."""
+    stage.scheduler()
+    sleeper = stage.worker("w1", failpoints="worker.before_finish=stop", speed=4)
+    await stage.active()
+    job = await stage.submit(words=300)
+    reading = asyncio.create_task(read(stage.fleet, job))
+    await eventually(lambda: sleeper.says("failpoint_reached"), 10)
+    stopped_at = now()
+    first = (await job.info()).record.attempt
+    stage.worker("w2")
+    await eventually(lambda: _runs_as(job, first + 1), 10)
+    recovery_s = now() - stopped_at
+    sleeper.resume()
+    await eventually(lambda: sleeper.says("life_ended"), 10)
+    assert await _runs_as(job, first + 1), "the stale finish ended the job"
+    outcome = await undisturbed(job, reading)
+    assert outcome.attempt == first + 1, f"attempt {outcome.attempt}"
+    return Seen("its finish was refused while the job ran elsewhere", recovery_s)
+
+
+async def _runs_as(job: Job, attempt: int) -> bool:
+    record = (await job.info()).record
+    return (record.state, record.attempt) == (State.RUNNING, attempt)
+
+
 async def restarted(stage: Stage) -> Seen:
     stage.scheduler()
     old = stage.worker("w1")
@@ -165,6 +192,7 @@ ROWS = (
         "its finish and frames are refused, it aborts and begins anew",
         stopped_past_its_lease,
     ),
+    Fault("SIGSTOP of a worker before its finish, then SIGCONT", "the finish is refused", stopped_before_its_finish),
     Fault("a worker restarted under its label", "a new id; its job comes back at the lease's end", restarted),
     Fault("a worker told to stop", "its job comes back by `leave`, no strike", left),
     Fault("a worker that is not there", "nothing is assigned to it", never_existed),

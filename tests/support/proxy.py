@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -104,7 +105,9 @@ class Proxy:
         self._ends.append(writer)
         self.accepted.append(asyncio.get_running_loop().time())
         try:
-            await self._relay(reader, writer)
+            # Cancelled at the end; asyncio would write a traceback about that.
+            with suppress(asyncio.CancelledError):
+                await self._relay(reader, writer)
         except OSError:
             writer.transport.abort()
         finally:
