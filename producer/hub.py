@@ -1,7 +1,6 @@
 """One pub/sub connection for all followers of a process, and what each of them hears."""
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from protocol.call import heed_cancel
+from protocol.call import heed_cancel, spread_s
 
 SILENCE_S = 5.0
 """After so long without a word, look whether the connection lives."""
@@ -125,7 +124,7 @@ class Hub:
                 self._confirmed.clear()
                 with suppress(RedisError, OSError):
                     await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
-            await asyncio.sleep(pause + (pause + SPREAD_S) * secrets.randbelow(100) / 100)
+            await asyncio.sleep(spread_s(pause, SPREAD_S))
 
     async def _until_wanted(self) -> None:
         while not self._followers:

@@ -147,10 +147,15 @@ def value_of(result: T | FleetError) -> T:
     return result
 
 
+def spread_s(pause_s: float, over_s: float = 0.0) -> float:
+    """By chance between `pause_s` and twice that plus `over_s` seconds: what one outage cut off comes back spread."""
+    return pause_s + (pause_s + over_s) * secrets.randbelow(1000) / 1000
+
+
 async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R:
     """Repeat `attempt` while Redis is away, for `patience_s` seconds at most.
 
-    The pauses grow, and are spread by chance: what one outage cut off must not all come back at once.
+    The pauses grow, and are spread by chance.
 
     Only for calls that may be repeated, as all functions of the library may.
 
@@ -165,5 +170,5 @@ async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R
         except StoreUnavailable:
             if loop.time() + pause > give_up:
                 raise
-        await asyncio.sleep(pause * (1 + secrets.randbelow(100) / 100))
+        await asyncio.sleep(spread_s(pause))
         pause = min(2 * pause, LONGEST_PAUSE_S)

@@ -4,12 +4,14 @@ import asyncio
 import os
 import resource
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from producer.jobs import Job
+from protocol import keys
 from protocol.call import Call, run, run_sync
 from protocol.errors import LibraryMissing, StoreFull, StoreUnavailable
 from protocol.functions import Move, TickTimes, assign, tick
@@ -195,12 +197,12 @@ def _follows(replica: SyncRedis) -> bool:
     return run_sync(replica, Call(("INFO", "replication"), lambda told: bool(told["master_link_status"] == "up")))
 
 
-async def rewound(stage: Stage) -> Seen:
+async def rewound(stage: Stage, *, stream: bool) -> Seen:
     """A job was assigned in the seconds that were lost. It is assigned anew under the same number, to another."""
     # It sleeps before it sends its finish, and is gone once that is answered.
     sleeper = stage.worker("w1", failpoints="worker.before_finish=stop,worker.after_finish=exit", speed=4)
     await stage.active()
-    job = await stage.submit(words=300)
+    job = await stage.submit(words=300, stream=stream)
     kept = await _synced(stage)
     leader = stage.scheduler()
     reading = asyncio.create_task(read(stage.fleet, job))
@@ -240,7 +242,12 @@ async def _assigned_to(stage: Stage, label: str, job: Job) -> JobRecord:
     await eventually(leads, 5)
     (worker,) = [worker.id for worker in await stage.workers() if worker.label == label]
     await run(redis, assign(shard, label, [Move((await job.info()).record.member, worker)]))
-    return await stage.running(job)
+
+    async def runs() -> JobRecord | None:
+        record = (await job.info()).record
+        return record if record.state is State.RUNNING else None
+
+    return await eventually(runs, 10) or (await job.info()).record
 
 
 async def _synced(stage: Stage) -> dict[Path, int]:
@@ -251,14 +258,20 @@ async def _synced(stage: Stage) -> dict[Path, int]:
 
 async def time_jumps(stage: Stage) -> Seen:
     """All stored times are made an hour older while no dispatcher runs: as at a failover to a server ahead in time."""
-    leader, *_ = await stage.crew(2)
+    leader, *workers = await stage.crew(2)
     jobs, readings = await _streams(stage, 300)
     lives = {worker.id for worker in await stage.workers()}
-    leader.pause()
+    for role in stage.roles:
+        role.pause()
     with stage.server.client() as client:
         AgingClock(client).advance(HOUR_MS)
+    ticked_ms = await _last_tick_ms(stage)
     leader.resume()
     jumped_at = now()
+    # The dispatcher looks before any worker has beaten.
+    await eventually(lambda: _ticked_after(stage, ticked_ms), 10)
+    for worker in workers:
+        worker.resume()
     after = await stage.submit("after", words=5)
     await after.result(timeout=20)
     recovery_s = now() - jumped_at
@@ -273,6 +286,14 @@ def _on_both(name: str, expected: str, scenario: Scenario, extra: tuple[str, ...
     """On Valkey, and on Redis 7 where there is time for it."""
     plain = Fault(name, expected, scenario, extra=extra)
     return plain, replace(plain, name=f"{name} (Redis 7)", server="redis7", slow=True)
+
+
+async def _last_tick_ms(stage: Stage) -> int:
+    return await run(stage.fleet.redis, Call(("HGET", keys.clock(Shard(MODEL)), "tick"), int))
+
+
+async def _ticked_after(stage: Stage, ms: int) -> bool:
+    return await _last_tick_ms(stage) > ms
 
 
 ROWS = (
@@ -291,7 +312,13 @@ ROWS = (
     Fault(
         "a restart from an append-only file cut two seconds back",
         "the worker id decides between two holders, nothing doubled",
-        rewound,
+        partial(rewound, stream=False),
+    ),
+    Fault(
+        "a restart from an append-only file cut two seconds back, in a stream",
+        "the worker id decides between two holders, nothing doubled",
+        partial(rewound, stream=True),
+        slow=True,
     ),
     Fault("the server's clock jumps an hour at failover", "no mass reclaim, no strikes", time_jumps),
 )

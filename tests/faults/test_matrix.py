@@ -1,5 +1,6 @@
 """Each row of the fault matrix on real processes; `make faults` plays the same scenarios, and the slow ones."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,17 @@ import pytest
 from tests.faults.matrix import Fault
 from tests.faults.rows import ROWS
 from tests.faults.stage import NotHere, Stage
-from tests.support.nursery import Nursery
+from tests.support.nursery import ROOT, Nursery
 
 PLAYED = [row for row in ROWS if row.scenario and not row.slow]
+
+
+def test_each_fault_has_a_scenario_or_tests_that_exist() -> None:
+    for row in ROWS:
+        assert bool(row.scenario) != bool(row.tests), row.name
+        for test in row.tests:
+            path, _, name = test.partition("::")
+            assert re.search(rf"def {name}\(", (ROOT / path).read_text()), test
 
 
 @pytest.mark.parametrize("row", PLAYED, ids=lambda row: row.name)

@@ -96,7 +96,8 @@ async def stopped_before_its_finish(stage: Stage) -> Seen:
     stage.scheduler()
     sleeper = stage.worker("w1", failpoints="worker.before_finish=stop", speed=4)
     await stage.active()
-    job = await stage.submit(words=300)
+    # Without frames: nothing but the fence can tell that the finish is stale.
+    job = await stage.submit(words=300, stream=False)
     reading = asyncio.create_task(read(stage.fleet, job))
     await eventually(lambda: sleeper.says("failpoint_reached"), 10)
     stopped_at = now()

@@ -3,11 +3,22 @@
 import asyncio
 
 import pytest
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import ReadOnlyError, ResponseError
 
+from producer.hub import SPREAD_S
 from protocol import store
-from protocol.call import Call, patiently, run, run_all, run_sync, translate
-from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreUnavailable, WrongType
+from protocol.call import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Call,
+    patiently,
+    run,
+    run_all,
+    run_sync,
+    spread_s,
+    translate,
+)
+from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreFull, StoreUnavailable, WrongType
 from tests.support.servers import Server, free_port
 from tests.support.waiting import eventually
 
@@ -82,6 +93,33 @@ async def test_a_patient_call_outlives_a_restart(server: Server) -> None:
 def test_a_missing_right_is_no_outage(valkey_url: str) -> None:
     with store.connect_sync(valkey_url.replace("//", "//nobody:wrong@")) as redis, pytest.raises(NotAllowed):
         run_sync(redis, PING)
+
+
+@pytest.mark.parametrize("pause_s", [FIRST_PAUSE_S, LONGEST_PAUSE_S])
+def test_a_hundred_clients_come_back_spread_over_time(pause_s: float) -> None:
+    """Callers and followers: the middle eight tenths of them come over at least half of the time that they have."""
+    for over_s in (0.0, SPREAD_S):
+        back = sorted(spread_s(pause_s, over_s) for _ in range(100))
+        assert pause_s <= back[0] <= back[-1] <= 2 * pause_s + over_s
+        assert back[-10] - back[10] >= (pause_s + over_s) / 2
+
+
+async def test_pauses_grow_while_redis_is_away() -> None:
+    """Six attempts in the time that equal pauses would take for thirty."""
+    attempts = 0
+
+    async def fail() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        await patiently(fail, 30 * FIRST_PAUSE_S)
+    assert 3 <= attempts <= 6
+
+
+def test_a_full_disk_is_a_full_store() -> None:
+    assert isinstance(translate(ResponseError("MISCONF Errors writing to the AOF file: No space left")), StoreFull)
 
 
 def test_other_errors_are_told_by_kind() -> None:
