@@ -6,6 +6,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -94,10 +95,10 @@ async def _moves(stage: Stage, cut: Callable[[], object], mend: Callable[[], obj
     await stage.running(job)
     first = (await job.info()).record.attempt
     cut()
-    cut_at = now()
+    cut_at, cut_at_s = now(), time.time()
     stage.worker("w2")
     await eventually(lambda: worker.says("lease_over"), 10)
-    stopped_s = now() - cut_at
+    stopped_s = worker.said_at("lease_over") - cut_at_s
     assert stopped_s <= LEASE_S, f"it stopped after {stopped_s:.1f} s, its lease is {LEASE_S:g} s"
 
     async def moved() -> bool:
@@ -105,6 +106,8 @@ async def _moves(stage: Stage, cut: Callable[[], object], mend: Callable[[], obj
 
     await eventually(moved, 10)
     recovery_s = now() - cut_at
+    moved_at_s = (await job.info()).record.history[-1].at_ms / 1000
+    assert worker.said_at("lease_over") < moved_at_s, "the job was given to another while it still ran here"
     await undisturbed(job, reading)
     mend()
     await eventually(lambda: _both_idle(stage), 10)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from protocol.handle import Shard
 from protocol.messages import JobRecord, ModelRecord, Outcome, WorkerRecord
 from protocol.settings import Settings
 from protocol.states import State
+from protocol.wire import loads
 from tests.support.nursery import Nursery
 from tests.support.proxy import Proxy
 from tests.support.servers import REQUIRE_REDIS7, Server, redis7_binary, redis7_is_required, valkey_binary
@@ -84,6 +86,11 @@ class Role:
     def says(self, word: str) -> bool:
         """Whether its log has a line with this word."""
         return self.log.exists() and word in self.log.read_text()
+
+    def said_at(self, word: str) -> float:
+        """When its log had the first line with this word, in seconds of the wall clock."""
+        line = next(line for line in self.log.read_text().splitlines() if word in line)
+        return datetime.fromisoformat(loads(line)["timestamp"]).timestamp()
 
     async def dies(self, timeout_s: float = 15) -> float:
         """Wait for its end; the loop's time then."""
