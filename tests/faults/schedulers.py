@@ -11,6 +11,7 @@ from tests.faults.stage import MODEL, TAKEOVER_S, Role, Stage, now
 from tests.support.waiting import eventually
 
 JOBS = 12
+LED = "nothing lost, one live assignment, a standby leads within 3 s"
 KILLED_AT = {
     "scheduler.before_read": "at a read",
     "scheduler.before_assign": "before it assigns",
@@ -106,12 +107,12 @@ ROWS = (
     *(
         Fault(
             f"kill -9 of the scheduler {words}",
-            "nothing lost, one live assignment, a standby leads within 3 s",
+            LED,
             partial(killed, at=at),
         )
         for at, words in KILLED_AT.items()
     ),
-    Fault("kill -9 of the scheduler in a batch window", "as above", killed_in_window),
+    Fault("kill -9 of the scheduler in a batch window", LED, killed_in_window),
     Fault("SIGSTOP of the leader in traffic, then SIGCONT", "fenced, no double assignment", leader_stopped),
     Fault("SIGSTOP of the leader before it assigns", "fenced, no double assignment", leader_stopped_at_assign),
     Fault(

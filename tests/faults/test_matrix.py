@@ -30,3 +30,9 @@ async def test_fault(row: Fault, nursery: Nursery, tmp_path: Path) -> None:
     except NotHere as reason:
         pytest.skip(str(reason))
     assert seen.what
+
+
+def test_the_page_on_reliability_lists_each_fault() -> None:
+    pages = "".join(page.read_text() for page in sorted((ROOT / "docs").glob("reliability*.md")))
+    missing = [row.name for row in ROWS if f"| {row.name} | {row.expected} |" not in pages]
+    assert not missing, missing
