@@ -25,6 +25,8 @@ R = TypeVar("R")
 Arg = str | bytes | int | float
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+# What uvloop says to a write on a connection that was reset meanwhile.
+_RESET = "the handler is closed"
 # The last two: inside a function, by Valkey and by Redis.
 _DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 
@@ -73,10 +75,16 @@ async def heed_cancel(reply: Awaitable[R]) -> R:
     """Await something of redis-py's; a cancellation that came meanwhile is raised even when it was swallowed there.
 
     Before Python 3.12 `asyncio.wait_for`, which redis-py and fakeredis use, swallows one that comes with the reply.
+    A broken connection is always an error of redis-py's, also when uvloop has another for it.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
-    value = await reply
+    try:
+        value = await reply
+    except RuntimeError as error:
+        if _RESET not in str(error):
+            raise
+        raise store_errors.ConnectionError("the connection was reset") from error
     if task and task.cancelling() > before:
         raise asyncio.CancelledError
     return value

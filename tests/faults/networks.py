@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from producer.jobs import Job
 from protocol import keys
 from protocol.call import Call, run
 from tests.faults.matrix import Fault, Seen
@@ -61,13 +62,13 @@ async def sliced(stage: Stage) -> Seen:
 
 async def reset(stage: Stage) -> Seen:
     proxy = await _through(stage)
-    jobs = [await stage.submit(f"n{n}") for n in range(JOBS)]
-    readings = [asyncio.create_task(read(stage.fleet, job)) for job in jobs]
-    resets = 0
-    for job in jobs:
-        await stage.running(job)
+    jobs, readings = [], []
+    for number in range(JOBS):
+        job = await stage.submit(f"n{number}")
+        jobs.append(job)
+        readings.append(asyncio.create_task(read(stage.fleet, job)))
+        await eventually(partial(_has_spoken, job), 15)
         proxy.reset()
-        resets += 1
     reset_at = now()
     after = await stage.submit("after", words=5)
     await after.result(timeout=20)
@@ -75,7 +76,11 @@ async def reset(stage: Stage) -> Seen:
     for job, reading in zip(jobs, readings, strict=True):
         await undisturbed(job, reading)
         assert (await job.info()).record.strikes == 0
-    return Seen(f"{resets} times all connections; every stream whole", recovery_s)
+    return Seen(f"{JOBS} times all connections, in mid-stream; every stream whole", recovery_s)
+
+
+async def _has_spoken(job: Job) -> bool:
+    return bool((await job.info()).record.first_token_ms)
 
 
 async def blackholed(stage: Stage) -> Seen:

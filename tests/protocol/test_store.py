@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import uvloop
 from redis.exceptions import ReadOnlyError, ResponseError
 
 from producer.hub import SPREAD_S
@@ -11,6 +12,7 @@ from protocol.call import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     Call,
+    heed_cancel,
     patiently,
     run,
     run_all,
@@ -88,6 +90,30 @@ async def test_a_patient_call_outlives_a_restart(server: Server) -> None:
     await eventually(patient.done)
     assert patient.result()
     await redis.aclose()
+
+
+def test_a_connection_that_is_reset_before_a_write_is_an_outage_on_uvloop_too(valkey_url: str) -> None:
+    async def ask() -> None:
+        async with store.connect(valkey_url) as redis, redis.client() as single:
+            await run(single, PING)
+            connection = single.connection
+            assert connection is not None
+            assert connection._writer is not None
+            connection._writer.transport.abort()
+            await asyncio.sleep(0)
+            with pytest.raises(StoreUnavailable):
+                await run(single, PING)
+            assert await run(single, PING)
+
+    uvloop.run(ask())
+
+
+async def test_other_runtime_errors_are_defects() -> None:
+    async def fail() -> None:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        await heed_cancel(fail())
 
 
 def test_a_missing_right_is_no_outage(valkey_url: str) -> None:
