@@ -9,7 +9,7 @@ from tests.faults.matrix import Fault, Seen
 from tests.faults.stage import Stage
 from tests.support.nursery import Nursery
 
-AT_ONCE = 3
+AT_ONCE = 4
 End = Seen | Exception
 
 
