@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from producer.jobs import Job
 from protocol import keys
 from protocol.call import Call, run
 from tests.faults.matrix import Fault, Seen
@@ -67,7 +66,7 @@ async def reset(stage: Stage) -> Seen:
         job = await stage.submit(f"n{number}")
         jobs.append(job)
         readings.append(asyncio.create_task(read(stage.fleet, job)))
-        await eventually(partial(_has_spoken, job), 15)
+        await stage.spoken(job)
         proxy.reset()
     reset_at = now()
     after = await stage.submit("after", words=5)
@@ -77,10 +76,6 @@ async def reset(stage: Stage) -> Seen:
         await undisturbed(job, reading)
         assert (await job.info()).record.strikes == 0
     return Seen(f"{JOBS} times all connections, in mid-stream; every stream whole", recovery_s)
-
-
-async def _has_spoken(job: Job) -> bool:
-    return bool((await job.info()).record.first_token_ms)
 
 
 async def blackholed(stage: Stage) -> Seen:

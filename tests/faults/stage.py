@@ -222,6 +222,14 @@ class Stage:
         }
         return await self.fleet.submit(id=own_id, **(stream | how))
 
+    async def spoken(self, job: Job, timeout_s: float = 15) -> None:
+        """Wait until it has said something, whatever became of it since."""
+
+        async def has() -> bool:
+            return bool((await job.info()).record.first_token_ms)
+
+        await eventually(has, timeout_s)
+
     async def running(self, job: Job, timeout_s: float = 15) -> JobRecord:
         """Wait until it has said something; its record then."""
 
