@@ -1,6 +1,6 @@
 """All rows of the matrix, in its order."""
 
-from tests.faults import engines, networks, producers, schedulers, stores, workers
+from tests.faults import engines, lost, networks, producers, schedulers, stores, workers
 from tests.faults.matrix import Fault
 
 ROWS: tuple[Fault, ...] = (
@@ -8,6 +8,7 @@ ROWS: tuple[Fault, ...] = (
     *schedulers.ROWS,
     *workers.ROWS,
     *stores.ROWS,
+    *lost.ROWS,
     *networks.ROWS,
     *engines.ROWS,
 )
