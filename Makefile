@@ -26,7 +26,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 # One worker's vLLM on a core: the small model needs little, and must leave the other worker its share.
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
-.PHONY: help demo test check bench kill-batch sim lock format clean
+.PHONY: help demo test check bench kill-batch sim faults lock format clean
 .PHONY: security audit licences
 .PHONY: bench-dispatch bench-reality
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
@@ -72,6 +72,9 @@ audit: $(DEV) ## ask for known vulnerabilities of all locked packages; needs the
 
 licences: $(DEV) ## write docs/licences.md anew
 	@$(BIN)/python -m bench.licences
+
+faults: $(DEV) ## play every fault of the matrix on real processes; say what was seen and how fast it recovered
+	@$(BIN)/python -m bench.faults $(ARGS)
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \

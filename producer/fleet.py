@@ -16,7 +16,7 @@ from producer.requests import Deadline, Duration, JobRequest, Prompt
 from producer.scope import Scope
 from producer.status import FleetStatus, read_status, read_workers, shards_of
 from producer.submitting import Submitter
-from protocol import functions, reads, store
+from protocol import failpoints, functions, reads, store
 from protocol.call import patiently, run, value_of
 from protocol.errors import FleetError, InvalidId, UnknownJob, WaitTimeout
 from protocol.handle import Handle, check_name
@@ -55,6 +55,7 @@ class Fleet:
             InvalidId: the tenant's name is.
             InvalidRequest: `tenant` is another one than `settings.tenant`.
         """
+        failpoints.arm()
         settings = settings or Settings.load()
         self.settings = settings.model_copy(update={"redis_url": url}) if url else settings
         self.scope = Scope(self.settings.tenant)

@@ -1,7 +1,6 @@
 """One pub/sub connection for all followers of a process, and what each of them hears."""
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,13 +10,15 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from protocol.call import heed_cancel
+from protocol.call import heed_cancel, spread_s
 
 SILENCE_S = 5.0
 """After so long without a word, look whether the connection lives."""
 HELD_MESSAGES = 1_000
 """A slower reader gets no more than this: it reads the log instead."""
 FIRST_PAUSE_S = 0.02
+SPREAD_S = 0.1
+"""Clients that one restart cut off come back over so long, not all at once."""
 LONGEST_PAUSE_S = 1.0
 
 
@@ -123,8 +124,7 @@ class Hub:
                 self._confirmed.clear()
                 with suppress(RedisError, OSError):
                     await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
-            # Clients that one restart cut off must not all come back at once.
-            await asyncio.sleep(pause * (1 + secrets.randbelow(100) / 100))
+            await asyncio.sleep(spread_s(pause, SPREAD_S))
 
     async def _until_wanted(self) -> None:
         while not self._followers:

@@ -101,7 +101,8 @@ def _keep_s(request: JobRequest, defaults: Defaults) -> float:
 
 
 def _deletes_on_read(request: JobRequest, defaults: Defaults) -> bool:
-    return defaults.delete_on_read if request.delete_on_read is None else _flag("delete_on_read", request.delete_on_read)
+    asked = request.delete_on_read
+    return defaults.delete_on_read if asked is None else _flag("delete_on_read", asked)
 
 
 def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:

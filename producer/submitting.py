@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from producer.prepare import Defaults, prepare
 from producer.requests import JobRequest, model_of
 from producer.routing import Routes
+from protocol import failpoints
 from protocol.call import patiently, run_all
 from protocol.errors import FleetError, InvalidRequest, StoreUnavailable
 from protocol.functions import Submission, Submitted, submit
@@ -56,7 +57,9 @@ class Submitter:
 
         async def attempt() -> None:
             sent = dict(waiting)
+            failpoints.reach("producer.before_submit")
             results = await run_all(self._redis, [submit(job) for job in sent.values()])
+            failpoints.reach("producer.after_submit")
             for (index, job), result in zip(sent.items(), results, strict=True):
                 answers[index] = result if isinstance(result, FleetError) else (job.handle, result)
                 if not isinstance(result, StoreUnavailable):

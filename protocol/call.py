@@ -1,6 +1,7 @@
 """A Redis command with the reader of its reply: built without I/O, run by whoever holds a connection."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,8 @@ Arg = str | bytes | int | float
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 _UNREADABLE = (InvalidRequest, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
+# What uvloop says to a write on a connection that was reset meanwhile.
+_RESET = "the handler is closed"
 # The last two: inside a function, by Valkey and by Redis.
 _DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 
@@ -67,6 +70,8 @@ def _refusal(error: Exception, text: str) -> FleetError:
         return LibraryMissing("Redis has no function library", "Start `tokenfleet scheduler`: it loads it.")
     if isinstance(error, store_errors.OutOfMemoryError) or text.startswith("OOM"):
         return StoreFull("Redis is at its memory limit and takes no new work", "Try again later.")
+    if text.startswith("MISCONF"):
+        return StoreFull("Redis can't write to its disk and takes nothing", "Is the disk full? See its log.")
     if text.startswith("WRONGTYPE"):
         return WrongType("a key holds another type than expected", "Was it written by hand?")
     return ProtocolViolation(f"Redis answered {type(error).__name__}: {text[:200]}")
@@ -76,10 +81,16 @@ async def heed_cancel(reply: Awaitable[R]) -> R:
     """Await something of redis-py's; a cancellation that came meanwhile is raised even when it was swallowed there.
 
     Before Python 3.12 `asyncio.wait_for`, which redis-py and fakeredis use, swallows one that comes with the reply.
+    A broken connection is always an error of redis-py's, also when uvloop has another for it.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
-    value = await reply
+    try:
+        value = await reply
+    except RuntimeError as error:
+        if _RESET not in str(error):
+            raise
+        raise store_errors.ConnectionError("the connection was reset") from error
     if task and task.cancelling() > before:
         raise asyncio.CancelledError
     return value
@@ -95,6 +106,7 @@ async def run(redis: Redis, call: Call[T]) -> T:
         asked = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
         reply = await heed_cancel(asked)
     except (store_errors.RedisError, OSError) as error:
+        await _reconnect_from_replica(redis, [error])
         raise translate(error) from error
     return _value(call.parse, reply)
 
@@ -112,7 +124,14 @@ async def run_all(redis: Redis, calls: Sequence[Call[T]]) -> list[T | FleetError
         replies = await heed_cancel(pipe.execute(raise_on_error=False))
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
+    await _reconnect_from_replica(redis, replies)
     return [_parse(call.parse, reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+async def _reconnect_from_replica(redis: Redis, replies: Sequence[object]) -> None:
+    """A primary that became a replica keeps its connections: only new ones find out who leads now."""
+    if any(isinstance(reply, store_errors.ReadOnlyError) for reply in replies):
+        await redis.connection_pool.disconnect(inuse_connections=False)
 
 
 def run_sync(redis: SyncRedis, call: Call[T]) -> T:
@@ -120,6 +139,8 @@ def run_sync(redis: SyncRedis, call: Call[T]) -> T:
     try:
         reply = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
     except (store_errors.RedisError, OSError) as error:
+        if isinstance(error, store_errors.ReadOnlyError):
+            redis.connection_pool.disconnect(inuse_connections=False)
         raise translate(error) from error
     return _value(call.parse, reply)
 
@@ -148,8 +169,15 @@ def value_of(result: T | FleetError) -> T:
     return result
 
 
+def spread_s(pause_s: float, over_s: float = 0.0) -> float:
+    """By chance between `pause_s` and twice that plus `over_s` seconds: what one outage cut off comes back spread."""
+    return pause_s + (pause_s + over_s) * secrets.randbelow(1000) / 1000
+
+
 async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R:
-    """Repeat `attempt` while Redis is away, with growing pauses, for `patience_s` seconds at most.
+    """Repeat `attempt` while Redis is away, for `patience_s` seconds at most.
+
+    The pauses grow, and are spread by chance.
 
     Only for calls that may be repeated, as all functions of the library may.
 
@@ -164,5 +192,5 @@ async def patiently(attempt: Callable[[], Awaitable[R]], patience_s: float) -> R
         except StoreUnavailable:
             if loop.time() + pause > give_up:
                 raise
-        await asyncio.sleep(pause)
+        await asyncio.sleep(spread_s(pause))
         pause = min(2 * pause, LONGEST_PAUSE_S)

@@ -112,7 +112,7 @@ class CommandRefused(FleetError):
 
 
 class StoreFull(FleetError):
-    """Redis is at its memory limit: it refuses new work and finishes what it has."""
+    """Redis is at its memory limit: it refuses new work and finishes what it has. Or its disk is full: it waits."""
 
     code = "store_full"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from protocol import failpoints
 from protocol.call import run_all
 from protocol.errors import FleetError
 from protocol.functions import Move, assign
@@ -76,7 +77,9 @@ class Applier:
 
     async def _send(self, chunks: Sequence[Sequence[Move]]) -> list[Answer]:
         """One answer for each move, in order."""
+        failpoints.reach("scheduler.before_assign")
         replies = await run_all(self._redis, [assign(self._shard, self._token, chunk) for chunk in chunks])
+        failpoints.reach("scheduler.after_assign")
         answers: list[Answer] = []
         for chunk, reply in zip(chunks, replies, strict=True):
             answers += reply if isinstance(reply, list) else [reply] * len(chunk)

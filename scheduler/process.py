@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import uvloop
 
-from protocol import log
+from protocol import failpoints, log
 from protocol.settings import Settings
 from scheduler.record import Recording
 from scheduler.service import run_scheduler
@@ -21,6 +21,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
         StoreUnavailable: Redis did not answer at the start.
     """
     log.configure(settings.log_level, settings.log_format)
+    failpoints.arm()
     try:
         uvloop.run(_until_told(settings, pools, recording))
     finally:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from redis.asyncio import Redis
 
-from protocol import library, watch
+from protocol import failpoints, library, watch
 from protocol.call import Call, run
 from protocol.cancellation import cancelled
 from protocol.errors import FleetError, LibraryMissing, StoreUnavailable
@@ -93,6 +93,7 @@ class ShardLoop:
         """Until a hint comes, a batch window closes, or it is time to tick."""
         wake_at = self._next_tick
         if done.wake_in_ms is not None:
+            failpoints.reach("scheduler.in_window")
             wake_at = min(wake_at, _now() + done.wake_in_ms / 1000)
         if done.backlog:
             await asyncio.sleep(GATHER_S)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from protocol import failpoints
 from protocol.handle import Shard
 from scheduler.apply import Applier
 from scheduler.books import Books
@@ -70,6 +71,7 @@ class Term:
             FleetError: Redis does not answer, or lacks the function library.
         """
         rules = self._rules
+        failpoints.reach("scheduler.before_read")
         snapshot = await self._reader.read()
         workers, lately, books = self._roster.update(snapshot), self._lately(snapshot), self._books
         view = FleetView(snapshot.lanes, workers, books.ledger.started, lately, books.prefix_map.holders)

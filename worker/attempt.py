@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from traceback import extract_tb
 
-from protocol import wire
+from protocol import failpoints, wire
 from protocol.clock import Clock
 from protocol.errors import InvalidRequest
 from protocol.log import get_logger
@@ -93,6 +93,7 @@ class Runner:
         verdict = attempt.stopped
         if verdict is None:
             attempt.on_engine = True
+            failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
             verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
         self._outbox.end(attempt.out, verdict)
@@ -136,6 +137,7 @@ class Runner:
                 transcript.add(chunk)
                 if streams:
                     self._outbox.say(attempt.out, chunk, at_once=first)
+                failpoints.reach("worker.mid_stream", attempt.out.handle.own_id)
         return transcript.response()
 
     def _hear(self, attempt: Attempt, chunk: JsonObject) -> bool:

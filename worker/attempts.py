@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis
 
+from protocol import failpoints
 from protocol.call import run_all
 from protocol.clock import Clock
 from protocol.errors import FleetError, ProtocolViolation
@@ -90,6 +91,7 @@ class Attempts:
         if not self._accepting():
             self._give_back(new, UNWANTED)
         elif new:
+            failpoints.reach("worker.before_start", new[0].handle.own_id)
             replies = await run_all(self._redis, [start(out.handle, out.attempt, self._worker) for out in new])
             errors = [error for out, reply in zip(new, replies, strict=True) if (error := self._begin(out, reply))]
             if errors:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from redis.asyncio import Redis
 
+from protocol import failpoints
 from protocol.call import run_all
 from protocol.errors import FleetError
 from protocol.log import get_logger
@@ -91,7 +92,10 @@ class Outbox:
         pairs = [(out, call) for out in batch for call in out.calls()]
         if not pairs:
             return
+        ending = [out.handle.own_id for out in batch if out.ends]
+        _reach("worker.before_finish", ending)
         replies = await run_all(self._redis, [call for _, call in pairs])
+        _reach("worker.after_finish", ending)
         refused: dict[Outgoing, FleetError] = {}
         for (out, _), reply in zip(pairs, replies, strict=True):
             if isinstance(reply, FleetError):
@@ -109,3 +113,8 @@ class Outbox:
     def _later(self, out: Outgoing, error: FleetError) -> None:
         _log.warning("write_refused", job=str(out.handle), attempt=out.attempt, code=error.code, error=str(error))
         asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._send_soon, out)
+
+
+def _reach(point: str, own_ids: Sequence[str]) -> None:
+    for own_id in own_ids:
+        failpoints.reach(point, own_id)

@@ -66,6 +66,11 @@ class Outgoing:
         return bool(self._waiting)
 
     @property
+    def ends(self) -> bool:
+        """Whether the next calls hold its finish."""
+        return isinstance(self._ending, Finish)
+
+    @property
     def unanswered(self) -> bool:
         """Whether something must be sent (again) now: frames that the log lacks, or the end."""
         return not self.over and (self._ending is not None or self._last > self._logged)

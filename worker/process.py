@@ -5,6 +5,7 @@ import signal
 
 import uvloop
 
+from protocol import failpoints
 from protocol.log import get_logger
 from protocol.settings import Settings
 from worker.options import WorkerOptions
@@ -23,6 +24,7 @@ def main(settings: Settings, options: WorkerOptions) -> int:
     Raises:
         FleetError: as `run_worker` says.
     """
+    failpoints.arm()
     ending = uvloop.run(_run(settings, options))
     return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from protocol.errors import LibraryMissing, StoreUnavailable
+from protocol.errors import LibraryMissing, StoreFull, StoreUnavailable
 from worker.backoff import Backoff
 
 T = TypeVar("T")
@@ -25,10 +25,10 @@ async def unless(signal: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | Non
 
 
 async def until_answered(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat `attempt` for as long as Redis is away or not set up."""
+    """Repeat `attempt` for as long as Redis is away, not set up, or can't write to its disk."""
     backoff = Backoff()
     while True:
         try:
             return await attempt()
-        except (StoreUnavailable, LibraryMissing):
+        except (StoreUnavailable, StoreFull, LibraryMissing):
             await asyncio.sleep(backoff.pause_s())

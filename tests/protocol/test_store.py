@@ -3,11 +3,24 @@
 import asyncio
 
 import pytest
-from redis.exceptions import ReadOnlyError
+import uvloop
+from redis.exceptions import ReadOnlyError, ResponseError
 
+from producer.hub import SPREAD_S
 from protocol import store
-from protocol.call import Call, patiently, run, run_all, run_sync, translate
-from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreUnavailable, WrongType
+from protocol.call import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Call,
+    heed_cancel,
+    patiently,
+    run,
+    run_all,
+    run_sync,
+    spread_s,
+    translate,
+)
+from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreFull, StoreUnavailable, WrongType
 from tests.support.servers import Server, free_port
 from tests.support.waiting import eventually
 
@@ -79,9 +92,60 @@ async def test_a_patient_call_outlives_a_restart(server: Server) -> None:
     await redis.aclose()
 
 
+def test_a_connection_that_is_reset_before_a_write_is_an_outage_on_uvloop_too(valkey_url: str) -> None:
+    async def ask() -> None:
+        async with store.connect(valkey_url) as redis, redis.client() as single:
+            await run(single, PING)
+            connection = single.connection
+            assert connection is not None
+            assert connection._writer is not None
+            connection._writer.transport.abort()
+            await asyncio.sleep(0)
+            with pytest.raises(StoreUnavailable):
+                await run(single, PING)
+            assert await run(single, PING)
+
+    uvloop.run(ask())
+
+
+async def test_other_runtime_errors_are_defects() -> None:
+    async def fail() -> None:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        await heed_cancel(fail())
+
+
 def test_a_missing_right_is_no_outage(valkey_url: str) -> None:
     with store.connect_sync(valkey_url.replace("//", "//nobody:wrong@")) as redis, pytest.raises(NotAllowed):
         run_sync(redis, PING)
+
+
+@pytest.mark.parametrize("pause_s", [FIRST_PAUSE_S, LONGEST_PAUSE_S])
+def test_a_hundred_clients_come_back_spread_over_time(pause_s: float) -> None:
+    """Callers and followers: the middle eight tenths of them come over at least half of the time that they have."""
+    for over_s in (0.0, SPREAD_S):
+        back = sorted(spread_s(pause_s, over_s) for _ in range(100))
+        assert pause_s <= back[0] <= back[-1] <= 2 * pause_s + over_s
+        assert back[-10] - back[10] >= (pause_s + over_s) / 2
+
+
+async def test_pauses_grow_while_redis_is_away() -> None:
+    """Six attempts in the time that equal pauses would take for thirty."""
+    attempts = 0
+
+    async def fail() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        await patiently(fail, 30 * FIRST_PAUSE_S)
+    assert 3 <= attempts <= 6
+
+
+def test_a_full_disk_is_a_full_store() -> None:
+    assert isinstance(translate(ResponseError("MISCONF Errors writing to the AOF file: No space left")), StoreFull)
 
 
 def test_other_errors_are_told_by_kind() -> None:

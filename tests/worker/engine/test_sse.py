@@ -1,5 +1,6 @@
 """The event stream parser, whatever pieces the network makes of a stream."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -9,11 +10,15 @@ from hypothesis import strategies as st
 from worker.engine.sse import SseError, SseParser
 
 
-def parse(stream: bytes, cuts: list[int] | None = None) -> list[str]:
+def heard(stream: bytes, cuts: list[int] | None = None) -> Iterator[str]:
     parser = SseParser()
     edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts or []), len(stream)]
-    pieces = [stream[begin:end] for begin, end in pairwise(edges)]
-    return [event for piece in pieces for event in parser.feed(piece)]
+    for begin, end in pairwise(edges):
+        yield from parser.feed(stream[begin:end])
+
+
+def parse(stream: bytes, cuts: list[int] | None = None) -> list[str]:
+    return list(heard(stream, cuts))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,15 @@ def test_no_split_changes_the_events(lines: list[str], end: str, cuts: list[int]
     assert parse(stream, cuts) == lines
 
 
+@given(st.lists(LINES, min_size=1, max_size=6), st.booleans(), CUTS)
+def test_what_comes_before_garbage_is_heard_however_it_is_cut(lines: list[str], mark: bool, cuts: list[int]) -> None:
+    stream = b"\xef\xbb\xbf" * mark + "".join(f"data: {line}\n\n" for line in lines).encode() + b"\xc3\xff\n\n"
+    events = heard(stream, cuts)
+    assert [next(events) for _ in lines] == lines
+    with pytest.raises(SseError):
+        next(events)
+
+
 def test_each_byte_alone() -> None:
     stream = "data: Grüße 🙂\r\n\r\n".encode()
     assert parse(stream, list(range(len(stream)))) == ["Grüße 🙂"]
@@ -53,10 +67,10 @@ def test_each_byte_alone() -> None:
 def test_a_line_without_end_is_refused(pieces: list[bytes]) -> None:
     parser = SseParser(max_line_chars=20)
     with pytest.raises(SseError, match="20 characters"):
-        [parser.feed(piece) for piece in pieces]
+        [list(parser.feed(piece)) for piece in pieces]
 
 
 def test_bytes_that_are_no_text_are_refused_without_a_quote() -> None:
     with pytest.raises(SseError) as caught:
-        SseParser().feed(b"data: secret \xff\n\n")
+        list(SseParser().feed(b"data: secret \xff\n\n"))
     assert "secret" not in str(caught.value)

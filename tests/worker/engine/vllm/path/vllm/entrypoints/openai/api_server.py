@@ -11,6 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from protocol.wire import loads
+from tests.support.waiting import eventually
 from tests.worker.engine.vllm.stand_in import CRASH, HELLO, StandIn, default_config, said, streams
 
 
@@ -57,6 +58,8 @@ async def serve(options: argparse.Namespace) -> None:
         content = server.bodies[-1]["messages"][0]["content"]
         if content.startswith("say "):
             say(content.removeprefix("say "))
+        if content.startswith("wait "):
+            await eventually(Path(content.removeprefix("wait ")).exists, 60)
         if content != "crash":
             return await HELLO(request)
         asyncio.get_running_loop().call_later(0.05, os._exit, 0)

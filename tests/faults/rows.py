@@ -1,0 +1,14 @@
+"""All rows of the matrix, in its order."""
+
+from tests.faults import engines, lost, networks, producers, schedulers, stores, workers
+from tests.faults.matrix import Fault
+
+ROWS: tuple[Fault, ...] = (
+    *producers.ROWS,
+    *schedulers.ROWS,
+    *workers.ROWS,
+    *stores.ROWS,
+    *lost.ROWS,
+    *networks.ROWS,
+    *engines.ROWS,
+)

@@ -1,0 +1,37 @@
+"""Each row of the fault matrix on real processes; `make faults` plays the same scenarios, and the slow ones."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from tests.faults.matrix import Fault, Seen
+from tests.faults.rows import ROWS
+from tests.faults.stage import NotHere
+from tests.support.nursery import ROOT
+
+PLAYED = [row for row in ROWS if row.scenario and not row.slow]
+
+
+@pytest.mark.parametrize("row", PLAYED, ids=lambda row: row.name)
+def test_fault(row: Fault, ends: Mapping[str, Seen | Exception]) -> None:
+    end = ends[row.name]
+    if isinstance(end, NotHere):
+        pytest.skip(str(end))
+    if isinstance(end, Exception):
+        raise end
+    assert end.what
+
+
+def test_each_fault_has_a_scenario_or_tests_that_exist() -> None:
+    for row in ROWS:
+        assert bool(row.scenario) != bool(row.tests), row.name
+        for test in row.tests:
+            path, _, name = test.partition("::")
+            assert re.search(rf"def {name}\(", (ROOT / path).read_text()), test
+
+
+def test_the_page_on_reliability_lists_each_fault() -> None:
+    pages = "".join(page.read_text() for page in sorted((ROOT / "docs").glob("reliability*.md")))
+    missing = [row.name for row in ROWS if f"| {row.name} | {row.expected} |" not in pages]
+    assert not missing, missing
