@@ -27,6 +27,9 @@ LONGEST_PAUSE_S = 1.0
 # The last two: inside a function, by Valkey and by Redis.
 _DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 
+# A blocked read on a primary that becomes a replica; a replica without its primary; min-replicas-to-write.
+_FAILING_OVER = ("UNBLOCKED", "MASTERDOWN", "NOREPLICAS")
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
@@ -52,6 +55,10 @@ def translate(error: Exception) -> FleetError:
         return StoreUnavailable(f"Redis does not answer ({type(error).__name__})", "Is it running?")
     if isinstance(error, store_errors.ReadOnlyError):
         return StoreUnavailable("this Redis is a read-only replica", "Connect to the primary.")
+    if text.startswith(_FAILING_OVER):
+        return StoreUnavailable(
+            "Redis is failing over, or has too few replicas to take writes", "It goes on by itself."
+        )
     return _refusal(error, text)
 
 

@@ -60,7 +60,7 @@ class Server:
         self.port = free_port()
         durable = "yes" if append_only else "no"
         flags = ["--port", str(self.port), "--dir", str(folder), "--bind", "127.0.0.1", "--save", ""]
-        self._command = [*_dying_with_us(), str(binary), *flags, "--appendonly", durable, *extra]
+        self._command = [*dying_with_us(), str(binary), *flags, "--appendonly", durable, *extra]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -71,6 +71,10 @@ class Server:
     def pid(self) -> int:
         assert self._process is not None, "the server is not running"
         return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
 
     def client(self) -> Redis:
         """A blocking client; close it."""
@@ -137,7 +141,7 @@ class Server:
                 return False
 
 
-def _dying_with_us() -> list[str]:
+def dying_with_us() -> list[str]:
     """Even a killed test process leaves no server behind, where the system can promise that."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []

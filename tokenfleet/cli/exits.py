@@ -29,6 +29,7 @@ _AWAY = (
     errors.QueueFull,
     errors.LibraryMissing,
     errors.NotAllowed,
+    errors.NotDurable,
     errors.ProtocolViolation,
     errors.WaitTimeout,
 )

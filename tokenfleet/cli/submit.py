@@ -34,6 +34,7 @@ class Options(TypedDict):
     time_limit: float | None
     cancel_unfollowed: float | None
     id: str
+    durable: bool
     max_tokens: int | None
     temperature: float | None
     follow: bool
@@ -63,6 +64,7 @@ class Options(TypedDict):
     "--cancel-unfollowed", type=duration, help="With --follow: cancelled once nobody has followed it for so long."
 )
 @click.option("--id", default="", help="Your own id: submitted again, it is the same job.")
+@click.option("--durable", is_flag=True, help="Return once a replica or the disk has it, whichever Redis has.")
 @click.option("--max-tokens", type=click.IntRange(1))
 @click.option("--temperature", type=click.FloatRange(0))
 @click.option("--follow", "--stream", "follow", is_flag=True, help="Print the tokens as they come.")
@@ -129,6 +131,7 @@ async def _submit(fleet: "Fleet", body: "JsonObject", options: Options) -> Exit:
         time_limit=options["time_limit"],
         cancel_unfollowed=options["cancel_unfollowed"],
         id=options["id"],
+        durable=options["durable"],
     )
     if options["follow"]:
         return await _follow(job)
