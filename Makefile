@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 ARGS ?=
+MINUTES ?= 60
 
 BIN := .venv/bin
 RUN := .venv/.run.stamp
@@ -27,7 +28,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch lock format clean
-.PHONY: bench-dispatch bench-reality
+.PHONY: bench-dispatch bench-reality chaos soak
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
 help: ## list these commands
@@ -59,6 +60,12 @@ bench-reality: $(DEV) ## run one trace on real processes and in the simulator, a
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
+
+chaos: $(DEV) ## run 20,000 jobs while something is killed each second (ARGS=--quick: a minute)
+	@$(BIN)/python -m bench.chaos $(ARGS)
+
+soak: $(DEV) ## run steady load for MINUTES=60 and tell what has grown
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS)
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \

@@ -1,0 +1,90 @@
+"""`make soak MINUTES=60`: steady load through all roles; what grows over the last half of the time?"""
+
+import argparse
+import asyncio
+import sys
+from collections import defaultdict
+from contextlib import ExitStack
+
+import psutil
+from redis.asyncio import Redis
+
+from bench import parts
+from bench.report import Target, show
+from bench.soak.growth import Series
+from bench.soak.plan import MODEL, SAMPLE_S, SCHEDULERS, WORKERS
+from protocol import store
+from protocol.call import Call, run
+
+REDIS_PERCENT = 1.0
+RESIDENT_PERCENT = 3.0
+TELL_EACH = 60
+MIB = 2**20
+Sampled = dict[str, Series]
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    options = parser.parse_args()
+    memory, resident, descriptors = asyncio.run(_soak(options.minutes * 60))
+    worst = max(resident, key=lambda name: resident[name].growth_percent)
+    most = max(descriptors, key=lambda name: descriptors[name].added)
+    most_grown = f"growth of resident memory, %, the most: {worst}"
+    targets = [
+        Target("growth of Redis, %", memory.growth_percent, REDIS_PERCENT, "lower"),
+        Target(most_grown, resident[worst].growth_percent, RESIDENT_PERCENT, "lower"),
+        Target(f"growth of descriptors, the most: {most}", descriptors[most].added, 0, "lower"),
+    ]
+    figures = {"Redis at the end, MiB": memory.values[-1] / MIB}
+    for name, series in resident.items():
+        figures[f"{name}: resident, MiB"] = series.values[-1] / MIB
+        figures[f"{name}: growth, %"] = series.growth_percent
+        figures[f"{name}: descriptors"] = descriptors[name].values[-1]
+    show("soak", targets, figures, as_json=options.json)
+
+
+async def _soak(seconds: float) -> tuple[Series, Sampled, Sampled]:
+    """Run all roles for so long; samples of Redis's memory, and of each process's memory and descriptors."""
+    async with parts.valkey() as url:
+        redis = store.connect(url)
+        with ExitStack() as stack:
+            processes = _start(stack, url)
+            try:
+                return await _sample(redis, processes, seconds)
+            finally:
+                await redis.aclose()
+
+
+def _start(stack: ExitStack, url: str) -> dict[str, psutil.Process]:
+    engine = ["--engine", "sim", "--model", MODEL, "--slots", "32"]
+    commands = {f"scheduler-{n}": parts.tokenfleet(url, "scheduler") for n in range(SCHEDULERS)}
+    commands |= {f"worker-{n}": parts.tokenfleet(url, "worker", *engine) for n in range(WORKERS)}
+    commands |= {kind: [sys.executable, "-m", "bench.soak.load", kind, url] for kind in ("dialogue", "batch")}
+    return {name: psutil.Process(stack.enter_context(parts.process(how)).pid) for name, how in commands.items()}
+
+
+async def _sample(
+    redis: Redis, processes: dict[str, psutil.Process], seconds: float
+) -> tuple[Series, Sampled, Sampled]:
+    memory = Series()
+    resident: Sampled = defaultdict(Series)
+    descriptors: Sampled = defaultdict(Series)
+    server = await run(redis, Call(("INFO", "server"), lambda told: int(told["process_id"])))
+    watched = processes | {"valkey": psutil.Process(server)}
+    for second in range(round(seconds / SAMPLE_S)):
+        await asyncio.sleep(SAMPLE_S)
+        memory.values.append(await run(redis, Call(("INFO", "memory"), lambda told: float(told["used_memory"]))))
+        for name, process in watched.items():
+            resident[name].values.append(float(process.memory_info().rss))
+            descriptors[name].values.append(float(process.num_fds()))
+        if second % TELL_EACH == 0:
+            sizes = ", ".join(f"{name} {series.values[-1] / MIB:.1f}" for name, series in resident.items())
+            print(f"{second} s: Redis {memory.values[-1] / MIB:.1f}, {sizes} MiB", file=sys.stderr)
+    return memory, resident, descriptors
+
+
+if __name__ == "__main__":
+    main()
