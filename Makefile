@@ -28,7 +28,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch lock format clean
-.PHONY: bench-dispatch bench-reality chaos soak
+.PHONY: bench-dispatch bench-reality chaos failover soak
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
 
 help: ## list these commands
@@ -63,6 +63,9 @@ kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; c
 
 chaos: $(DEV) ## run 20,000 jobs while something is killed each second (ARGS=--quick: a minute)
 	@$(BIN)/python -m bench.chaos $(ARGS)
+
+failover: $(DEV) ## kill the primary under load behind Sentinel, and count what was acknowledged and is lost
+	@$(BIN)/python -m bench.failover $(ARGS)
 
 soak: $(DEV) ## run steady load for MINUTES=60 and tell what has grown
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS)

@@ -43,7 +43,7 @@ class Cub:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; a dead one gets none."""
-        if self._process and self._process.exitcode is None:
+        if self.pid and self.exit_code is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:

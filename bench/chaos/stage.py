@@ -86,17 +86,17 @@ class Stage:
         tasks = [asyncio.create_task(work) for work in (monkey.run(), self._watch(), self._tell(begin))]
         try:
             async with asyncio.timeout(LONGEST_S):
-                while not self._all_done():  # noqa: ASYNC110 - other processes end
-                    await asyncio.sleep(1)
+                while not self._all_done():
+                    await asyncio.wait(tasks, timeout=1, return_when=asyncio.FIRST_EXCEPTION)
+                    for task in tasks:
+                        if task.done():
+                            task.result()
         except TimeoutError:
             print("the time is over", file=sys.stderr)
         finally:
             for task in tasks:
                 task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+            await asyncio.gather(*tasks, return_exceptions=True)
         self.seconds = time.monotonic() - begin
         return self._bow(server)
 

@@ -78,6 +78,8 @@ async def _sample(
         await asyncio.sleep(SAMPLE_S)
         memory.values.append(await run(redis, Call(("INFO", "memory"), lambda told: float(told["used_memory"]))))
         for name, process in watched.items():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                raise SystemExit(f"{name} has ended")
             resident[name].values.append(float(process.memory_info().rss))
             descriptors[name].values.append(float(process.num_fds()))
         if second % TELL_EACH == 0:

@@ -26,6 +26,7 @@ async def dialogue(url: str) -> None:
     """Single jobs at a steady rate: submitted, followed, looked at, cancelled, forgotten; for ever."""
     chance, loop = random.Random(1), asyncio.get_running_loop()
     async with Fleet(settings=settings(url)) as fleet, asyncio.TaskGroup() as group:
+        await fleet.ready(MODEL)
         due_s = loop.time()
         for number in count():
             length = chance.randint(8, 64)
@@ -58,6 +59,7 @@ async def batches(url: str) -> None:
                 row = {"custom_id": str(number), "method": "POST", "url": "/v1/completions"}
                 lines.write(wire.dumps(row | {"body": body | {"prompt": f"row {number}"}}) + b"\n")
         async with Fleet(settings=settings(url)) as fleet:
+            await fleet.ready(MODEL)
             while True:
                 await run_batch(fleet, source, target, window=32)
                 await asyncio.sleep(2)

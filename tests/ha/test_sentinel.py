@@ -10,9 +10,11 @@ from producer.fleet import Fleet
 from producer.jobs import Job
 from protocol.call import Call, run, run_sync
 from protocol.errors import StoreUnavailable
+from protocol.handle import Shard
 from protocol.settings import Settings
 from protocol.states import State
 from protocol.store import connect, connect_sync
+from protocol.watch import hint
 from tests.ha.roles import MODEL, Cast, read
 from tests.support.replication import Group
 from tests.support.servers import Server
@@ -80,6 +82,20 @@ async def test_a_client_leaves_a_server_that_became_a_replica(server: Server, va
     assert before[1] != after[1]
     await async_client.aclose()
     client.close()
+
+
+async def test_a_read_that_waits_while_its_server_becomes_a_replica_is_tried_again(
+    server: Server, valkey_url: str
+) -> None:
+    client = connect(server.url)
+    waiting = asyncio.create_task(run(client, hint(Shard("pool"), 5_000)))
+    with server.client() as operator:
+        await eventually(lambda: operator.info("clients")["blocked_clients"] == 1)
+        operator.replicaof(*valkey_url.removeprefix("redis://").removesuffix("/0").split(":"))
+        with pytest.raises(StoreUnavailable, match="failing over"):
+            await waiting
+        operator.replicaof("NO", "ONE")
+    await client.aclose()
 
 
 async def test_a_primary_without_its_replicas_is_one_that_is_away(server: Server) -> None:

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from redis.exceptions import BusyLoadingError
 
 from tests.support.servers import Server, dying_with_us
 
@@ -102,10 +105,21 @@ class Group:
         server.start()
         with server.client() as client:
             client.replicaof("127.0.0.1", self.primary.port)
+        server.wait_until(lambda: _has_all(server))
         self.until_whole()
 
     def until(self, ready: Callable[[], bool]) -> None:
         self.sentinels[0].wait_until(ready)
+
+
+def _has_all(replica: Server) -> bool:
+    """Whether it has copied its primary's data; until then it forgets its own."""
+    with replica.client() as client:
+        try:
+            told: Any = client.info("replication")
+        except BusyLoadingError:
+            return False
+        return told["role"] == "slave" and told["master_link_status"] == "up"
 
 
 def online_replicas(server: Server) -> int:

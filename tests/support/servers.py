@@ -80,16 +80,16 @@ class Server:
         """A blocking client; close it."""
         return Redis(port=self.port, socket_timeout=10)
 
-    def start(self) -> None:
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the process and wait until it answers."""
         assert self._process is None, "the server runs already"
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        self.wait_until(self._answers)
+        self.wait_until(self._answers, timeout_s)
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float = START_TIMEOUT_S) -> None:
         """Poll until the server is as it should be."""
-        give_up = time.monotonic() + START_TIMEOUT_S
+        give_up = time.monotonic() + timeout_s
         while not ready():
             assert time.monotonic() < give_up, "the server does not become ready"
             assert not self._ends_within(0.01), (self.folder / "server.log").read_text()
