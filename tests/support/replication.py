@@ -119,7 +119,7 @@ def _has_all(replica: Server) -> bool:
             told: Any = client.info("replication")
         except BusyLoadingError:
             return False
-        return told["role"] == "slave" and told["master_link_status"] == "up"
+        return bool(told["role"] == "slave" and told["master_link_status"] == "up")
 
 
 def online_replicas(server: Server) -> int:
