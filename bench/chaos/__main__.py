@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="an empty folder for journals and logs; a temporary one by default")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     given = {name: getattr(options, name) for name in ("jobs", "rate") if getattr(options, name)}
     sizes = (QUICK if options.quick else {}) | given | {"seed": options.seed}
     with tempfile.TemporaryDirectory() as scratch:

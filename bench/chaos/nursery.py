@@ -1,5 +1,6 @@
 """Processes that are forked from a warm parent, so that one starts in milliseconds, and started again when they die."""
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+PR_SET_PDEATHSIG = 1
 _CONTEXT = get_context("forkserver")
 
 
@@ -59,7 +61,8 @@ class Cub:
 
 
 def _live(log: Path, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """In the child: its output goes to its log."""
+    """In the child: it dies with its parent, which dies with us, and its output goes to its log."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with log.open("ab", buffering=0) as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)

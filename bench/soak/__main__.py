@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections import defaultdict
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from protocol.call import Call, run
 
 REDIS_PERCENT = 1.0
 RESIDENT_PERCENT = 3.0
-TELL_EACH = 60
+TELL_EACH_S = 60.0
 MIB = 2**20
 Sampled = dict[str, Series]
 
@@ -29,6 +30,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="how long")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     memory, resident, descriptors = asyncio.run(_soak(options.minutes * 60))
     worst = max(resident, key=lambda name: resident[name].growth_percent)
     most = max(descriptors, key=lambda name: descriptors[name].added)
@@ -74,7 +77,9 @@ async def _sample(
     descriptors: Sampled = defaultdict(Series)
     server = await run(redis, Call(("INFO", "server"), lambda told: int(told["process_id"])))
     watched = processes | {"valkey": psutil.Process(server)}
-    for second in range(round(seconds / SAMPLE_S)):
+    loop = asyncio.get_running_loop()
+    begin = tell_s = loop.time()
+    while loop.time() < begin + seconds:
         await asyncio.sleep(SAMPLE_S)
         memory.values.append(await run(redis, Call(("INFO", "memory"), lambda told: float(told["used_memory"]))))
         for name, process in watched.items():
@@ -82,9 +87,10 @@ async def _sample(
                 raise SystemExit(f"{name} has ended")
             resident[name].values.append(float(process.memory_info().rss))
             descriptors[name].values.append(float(process.num_fds()))
-        if second % TELL_EACH == 0:
+        if loop.time() >= tell_s:
+            tell_s += TELL_EACH_S
             sizes = ", ".join(f"{name} {series.values[-1] / MIB:.1f}" for name, series in resident.items())
-            print(f"{second} s: Redis {memory.values[-1] / MIB:.1f}, {sizes} MiB", file=sys.stderr)
+            print(f"{loop.time() - begin:.0f} s: Redis {memory.values[-1] / MIB:.1f}, {sizes} MiB", file=sys.stderr)
     return memory, resident, descriptors
 
 
