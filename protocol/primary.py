@@ -117,8 +117,25 @@ def _host_and_port(text: str) -> Address:
     return parts.hostname, parts.port or SENTINEL_PORT
 
 
-class LeavesReplicas(Connection):
-    """A connection that ends when its server turns out to be a replica: the next one finds the primary."""
+class FleetConnection(Connection):
+    """A connection that ends when its server turns out to be a replica: the next one finds the primary.
+
+    Its end is always one of redis-py's errors, also where uvloop has another word for it.
+    """
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as below
+        """Write a command.
+
+        Raises:
+            redis.exceptions.ConnectionError: the connection is closed, or was closed meanwhile.
+        """
+        try:
+            await super().send_packed_command(*args, **kwargs)
+        except (RuntimeError, AttributeError) as error:
+            # uvloop: "the handler is closed"; redis-py, whose writer is gone by then: "'NoneType' object has no …".
+            if "closed" in str(error) or "NoneType" in str(error):
+                raise NoConnection("the connection was closed meanwhile") from error
+            raise
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
         """One reply.
@@ -133,7 +150,7 @@ class LeavesReplicas(Connection):
             raise
 
 
-class ToPrimary(LeavesReplicas):
+class ToPrimary(FleetConnection):
     """A connection to whoever is the primary when it connects."""
 
     def __init__(self, *, sentinels: Sentinels, **kwargs: Any) -> None:  # noqa: ANN401 - redis-py's own options
@@ -146,11 +163,11 @@ class ToPrimary(LeavesReplicas):
         await super()._connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 
 
-class SyncLeavesReplicas(SyncConnection):
-    """As `LeavesReplicas`, for threads."""
+class SyncFleetConnection(SyncConnection):
+    """As `FleetConnection`, for threads."""
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
-        """As `LeavesReplicas.read_response`."""
+        """As `FleetConnection.read_response`."""
         try:
             return super().read_response(*args, **kwargs)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
         except ReadOnlyError:
@@ -158,7 +175,7 @@ class SyncLeavesReplicas(SyncConnection):
             raise
 
 
-class SyncToPrimary(SyncLeavesReplicas):
+class SyncToPrimary(SyncFleetConnection):
     """As `ToPrimary`, for threads."""
 
     def __init__(self, *, sentinels: Sentinels, **kwargs: Any) -> None:  # noqa: ANN401 - redis-py's own options

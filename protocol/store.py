@@ -13,7 +13,7 @@ from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
 
 from protocol.call import Call, run
 from protocol.errors import SetupError, StoreUnavailable
-from protocol.primary import LeavesReplicas, SyncLeavesReplicas, SyncToPrimary, ToPrimary, sentinels_of
+from protocol.primary import FleetConnection, SyncFleetConnection, SyncToPrimary, ToPrimary, sentinels_of
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
@@ -23,7 +23,7 @@ BLOCK_MS = 1_000
 CONNECTIONS = 64
 
 
-class FastConnection(LeavesReplicas):
+class FastConnection(FleetConnection):
     """Encodes commands in C: redis-py 5 has that for blocking connections only. A tenth of a worker's time."""
 
     def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 - redis-py's own signature
@@ -32,6 +32,10 @@ class FastConnection(LeavesReplicas):
         if isinstance(name, str) and " " in name:
             args = (*name.split(), *args[1:])
         return [hiredis.pack_command(args)]
+
+
+class _Tls(FleetConnection, SSLConnection):
+    """Over TLS."""
 
 
 class _FastToPrimary(ToPrimary, FastConnection):
@@ -63,6 +67,8 @@ def connect(url: str) -> Redis:
             pool = BlockingConnectionPool(connection_class=kind, sentinels=sentinels, **options | own)
         else:
             pool = BlockingConnectionPool.from_url(url, connection_class=FastConnection, **options)
+            if pool.connection_class is SSLConnection:
+                pool.connection_class = _Tls
     except ValueError:
         raise _bad_url() from None
     return Redis.from_pool(pool)
@@ -76,7 +82,7 @@ def connect_sync(url: str) -> SyncRedis:
             kind = _SyncTlsToPrimary if own.pop("connection_class", None) else SyncToPrimary
             pool = SyncConnectionPool(connection_class=kind, sentinels=sentinels, **_LIMITS | own)
         else:
-            pool = SyncConnectionPool.from_url(url, connection_class=SyncLeavesReplicas, **_LIMITS)
+            pool = SyncConnectionPool.from_url(url, connection_class=SyncFleetConnection, **_LIMITS)
     except ValueError:
         raise _bad_url() from None
     return SyncRedis.from_pool(pool)

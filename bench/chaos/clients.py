@@ -12,9 +12,10 @@ from producer.jobs import Job
 from protocol.errors import FleetError, UnknownJob
 from protocol.states import State
 
-A_TRIP = 10
-AT_ONCE = 200
-"""Jobs that one process follows at the same time."""
+A_TRIP = 4
+AT_ONCE = 16
+"""Jobs of one producer at a time: together as many as the workers have slots, so that no queue counts as recovery."""
+FOLLOWED_AT_ONCE = 200
 FOLLOWED = 10
 """The followers' share: each tenth job."""
 LOOK_S = 0.1
@@ -64,7 +65,7 @@ async def follow(plan: Plan, follower: int) -> None:
     """Follow a share of what the producers note, for ever."""
     path = plan.journal(f"follower-{follower}")
     seen = {fact.number for fact, _ in read(path) if fact.kind in ("end", "unknown")}
-    journal, room = Journal(path), asyncio.Semaphore(AT_ONCE)
+    journal, room = Journal(path), asyncio.Semaphore(FOLLOWED_AT_ONCE)
     async with Fleet(settings=plan.settings) as fleet, asyncio.TaskGroup() as group:
         async for number in _submitted(plan):
             mine = number % FOLLOWED == 0 and number // FOLLOWED % plan.followers == follower

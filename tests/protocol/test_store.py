@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+import uvloop
+from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import ReadOnlyError
 
 from protocol import store
@@ -65,6 +67,22 @@ def test_a_sentinel_url_names_its_sentinels_and_what_they_watch() -> None:
     assert (sentinels.options["password"], sentinels.options["username"]) == ("own", None)
     assert options == {"username": "u", "password": "p@w", "db": 3, "client_name": "me"}
     assert sentinels_of("redis://host/1") is None
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_a_redis_that_is_away(valkey_url: str) -> None:
+    """uvloop has an error of its own for a write on one, which redis-py lets through."""
+
+    async def write_on_a_closed_one() -> None:
+        redis = store.connect(valkey_url)
+        connection = await redis.connection_pool.get_connection()
+        connection._writer.transport.abort()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with pytest.raises(NoConnection):
+            await connection.send_command("PING", check_health=False)
+        await redis.aclose()
+
+    await asyncio.to_thread(uvloop.run, write_on_a_closed_one())
 
 
 def test_tls_goes_to_the_sentinels_too() -> None:
