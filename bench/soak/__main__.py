@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from bench import parts
 from bench.report import Target, show
 from bench.soak.growth import Series
-from bench.soak.plan import MODEL, SAMPLE_S, SCHEDULERS, WORKERS
+from bench.soak.plan import KEPT, MODEL, SAMPLE_S, SCHEDULERS, WORKERS
 from protocol import store
 from protocol.call import Call, run
 
@@ -28,11 +28,12 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="how long")
+    parser.add_argument("--forget", action="store_true", help="leave no job to its retention: for trials of minutes")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
     # Told to end, it ends what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    memory, resident, descriptors = asyncio.run(_soak(options.minutes * 60))
+    memory, resident, descriptors = asyncio.run(_soak(options.minutes * 60, 0 if options.forget else KEPT))
     worst = max(resident, key=lambda name: resident[name].growth_percent)
     most = max(descriptors, key=lambda name: descriptors[name].added)
     most_grown = f"growth of resident memory, %, the most: {worst}"
@@ -49,23 +50,25 @@ def main() -> None:
     show("soak", targets, figures, as_json=options.json)
 
 
-async def _soak(seconds: float) -> tuple[Series, Sampled, Sampled]:
+async def _soak(seconds: float, kept: int) -> tuple[Series, Sampled, Sampled]:
     """Run all roles for so long; samples of Redis's memory, and of each process's memory and descriptors."""
     async with parts.valkey() as url:
         redis = store.connect(url)
         with ExitStack() as stack:
-            processes = _start(stack, url)
+            processes = _start(stack, url, kept)
             try:
                 return await _sample(redis, processes, seconds)
             finally:
                 await redis.aclose()
 
 
-def _start(stack: ExitStack, url: str) -> dict[str, psutil.Process]:
+def _start(stack: ExitStack, url: str, kept: int) -> dict[str, psutil.Process]:
     engine = ["--engine", "sim", "--model", MODEL, "--slots", "32"]
     commands = {f"scheduler-{n}": parts.tokenfleet(url, "scheduler") for n in range(SCHEDULERS)}
     commands |= {f"worker-{n}": parts.tokenfleet(url, "worker", *engine) for n in range(WORKERS)}
-    commands |= {kind: [sys.executable, "-m", "bench.soak.load", kind, url] for kind in ("dialogue", "batch")}
+    commands |= {
+        kind: [sys.executable, "-m", "bench.soak.load", kind, url, str(kept)] for kind in ("dialogue", "batch")
+    }
     return {name: psutil.Process(stack.enter_context(parts.process(how)).pid) for name, how in commands.items()}
 
 

@@ -1,4 +1,4 @@
-"""The clients of a soak, as processes of their own: `python -m bench.soak.load dialogue|batch URL`."""
+"""The clients of a soak, as processes of their own: `python -m bench.soak.load dialogue|batch URL KEPT`."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench.soak.plan import BATCH_ROWS, KEPT, MODEL, RATE, settings
+from bench.soak.plan import BATCH_ROWS, MODEL, RATE, settings
 from producer.batch.run import run_batch
 from producer.events import End
 from producer.fleet import Fleet
@@ -22,8 +22,8 @@ LOOK_EACH = 100
 CANCEL_EACH = 50
 
 
-async def dialogue(url: str) -> None:
-    """Single jobs at a steady rate: submitted, followed, looked at, cancelled, forgotten; for ever."""
+async def dialogue(url: str, kept: int) -> None:
+    """Single jobs at a steady rate: submitted, followed, looked at, cancelled, forgotten but for each `kept`th."""
     chance, loop = random.Random(1), asyncio.get_running_loop()
     async with Fleet(settings=settings(url)) as fleet, asyncio.TaskGroup() as group:
         await fleet.ready(MODEL)
@@ -31,12 +31,12 @@ async def dialogue(url: str) -> None:
         for number in count():
             length = chance.randint(8, 64)
             job = await fleet.submit(model=MODEL, prompt=f"turn {number}", stream=True, max_tokens=length)
-            group.create_task(_one(fleet, job, number))
+            group.create_task(_one(fleet, job, number, forgotten=not kept or number % kept > 0))
             due_s = max(due_s + 1 / RATE, loop.time() - 1)
             await asyncio.sleep(due_s - loop.time())
 
 
-async def _one(fleet: Fleet, job: Job, number: int) -> None:
+async def _one(fleet: Fleet, job: Job, number: int, *, forgotten: bool) -> None:
     if number % CANCEL_EACH == 0:
         await job.cancel()
     if number % LOOK_EACH == 0:
@@ -45,11 +45,11 @@ async def _one(fleet: Fleet, job: Job, number: int) -> None:
     async with aclosing(job.follow()) as events:
         async for event in events:
             # What nobody forgets goes by its retention.
-            if isinstance(event, End) and number % KEPT:
+            if isinstance(event, End) and forgotten:
                 await fleet.forget(job.handle, event.outcome.attempt)
 
 
-async def batches(url: str) -> None:
+async def batches(url: str, _: int) -> None:
     """One batch after the other, for ever."""
     body = {"model": MODEL, "max_tokens": 16}
     with tempfile.TemporaryDirectory() as folder:
@@ -66,5 +66,5 @@ async def batches(url: str) -> None:
 
 
 if __name__ == "__main__":
-    _, kind, where = sys.argv
-    uvloop.run({"dialogue": dialogue, "batch": batches}[kind](where))
+    _, kind, where, kept_each = sys.argv
+    uvloop.run({"dialogue": dialogue, "batch": batches}[kind](where, int(kept_each)))
