@@ -38,7 +38,7 @@ class Plan:
     seed: int = 1
     producers: int = 5
     workers: int = 10
-    schedulers: int = 2
+    schedulers: int = 3
     followers: int = 2
     slots: int = 8
 
@@ -49,8 +49,8 @@ class Plan:
             redis_url=self.redis_url,
             redis_patience_s=60.0,
             lease_s=LEASE_S,
-            lead_s=1.25,
-            tick_s=0.25,
+            lead_s=1.0,
+            tick_s=0.5,
             keep_s=60.0,
             window_s=0.05,
             log_level="warning",

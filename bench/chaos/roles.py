@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator
 import uvloop
 
 from bench.chaos import clients
-from bench.chaos.plan import MODEL, POISON, Plan
+from bench.chaos.journal import Journal
+from bench.chaos.plan import MODEL, POISON, Plan, number_of
 from protocol import log
+from protocol.handle import Handle
 from protocol.wire import JsonObject
 from scheduler import process as scheduler_process
 from worker import process as worker_process
@@ -22,7 +24,12 @@ CRASH = signal.SIGUSR1
 
 
 class FrailEngine(SimEngine):
-    """Dies when it is told to, and takes the whole worker along at a poisonous request."""
+    """Dies when it is told to; at a poisonous request it notes whom it cuts off, and takes the whole worker along."""
+
+    def __init__(self, journal: Journal, slots: int) -> None:
+        """`journal` takes the notes."""
+        super().__init__(slots=slots)
+        self._journal = journal
 
     async def start(self) -> Capacity:
         """Come up; from then on `CRASH` brings it down."""
@@ -34,6 +41,9 @@ class FrailEngine(SimEngine):
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Generate, unless it is poison."""
         if POISON in str(request.body.get("prompt")):
+            for name in self._streams:
+                handle, _, attempt = name.partition("#")[0].rpartition("-")
+                self._journal.note("cut", number_of(Handle.parse(handle).own_id), int(attempt), "poison")
             os.kill(os.getpid(), signal.SIGKILL)
         async for chunk in super().generate(request):
             yield chunk
@@ -42,7 +52,7 @@ class FrailEngine(SimEngine):
 def work(plan: Plan, label: str) -> None:
     """A worker."""
     log.configure("warning", "json")
-    engine = FrailEngine(slots=plan.slots)
+    engine = FrailEngine(Journal(plan.journal(label)), plan.slots)
     worker_process.main(plan.settings, WorkerOptions(engine=engine, models=(MODEL,), label=label, slots=plan.slots))
 
 

@@ -44,10 +44,11 @@ def left_in(redis: Redis) -> Left:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What all processes noted: the producers' facts, and those together with the followers'."""
+    """What all processes noted: the producers' facts, those together with the followers', and whom poison cut off."""
 
     produced: Sequence[Fact]
     all: Sequence[Fact]
+    poisoned: Sequence[Cut] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> "Seen":
@@ -56,7 +57,9 @@ class Seen:
         followers = [f"follower-{number}" for number in range(plan.followers)]
         produced = [fact for role in producers for fact, _ in read(plan.journal(role))]
         followed = [fact for role in followers for fact, _ in read(plan.journal(role))]
-        return cls(produced, [*produced, *followed])
+        workers = [f"worker-{number}" for number in range(plan.workers)]
+        dying = [fact for role in workers for fact, _ in read(plan.journal(role))]
+        return cls(produced, [*produced, *followed], [Cut(fact.number, fact.attempt, fact.at_s) for fact in dying])
 
     def kind(self, kind: str) -> list[Fact]:
         """All facts of a kind, whoever saw them."""
@@ -90,7 +93,7 @@ def recoveries(cuts: Iterable[Cut], seen: Seen, poison: frozenset[int]) -> list[
         spoke = first[fact.number]
         spoke[fact.attempt] = min(fact.at_s, spoke.get(fact.attempt, fact.at_s))
     by_job: dict[int, list[Cut]] = defaultdict(list)
-    for cut in cuts:
+    for cut in (*cuts, *seen.poisoned):
         by_job[cut.number].append(cut)
     found = []
     for number, mine in by_job.items():
