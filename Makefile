@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 ARGS ?=
+MINUTES ?= 60
 
 BIN := .venv/bin
 RUN := .venv/.run.stamp
@@ -26,7 +27,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 # One worker's vLLM on a core: the small model needs little, and must leave the other worker its share.
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
-.PHONY: help demo test check bench kill-batch sim faults lock format clean
+.PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences
 .PHONY: bench-dispatch bench-reality
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
@@ -75,6 +76,15 @@ licences: $(DEV) ## write docs/licences.md anew
 
 faults: $(DEV) ## play every fault of the matrix on real processes; say what was seen and how fast it recovered
 	@$(BIN)/python -m bench.faults $(ARGS)
+
+chaos: $(DEV) ## run 20,000 jobs while something is killed each second (ARGS=--quick: a minute)
+	@$(BIN)/python -m bench.chaos $(ARGS)
+
+failover: $(DEV) ## kill the primary under load behind Sentinel, and count what was acknowledged and is lost
+	@$(BIN)/python -m bench.failover $(ARGS)
+
+soak: $(DEV) ## run steady load for MINUTES=60 and tell what has grown
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS)
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \

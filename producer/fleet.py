@@ -18,6 +18,7 @@ from producer.status import FleetStatus, read_status, read_workers, shards_of
 from producer.submitting import Submitter
 from protocol import failpoints, functions, reads, store
 from protocol.call import patiently, run, value_of
+from protocol.durability import Wish
 from protocol.errors import FleetError, InvalidId, UnknownJob, WaitTimeout
 from protocol.handle import Handle, check_name
 from protocol.messages import Endpoint, ModelRecord, Outcome
@@ -108,36 +109,39 @@ class Fleet:
         delete_on_read: bool | None = None,
         id: str = "",  # noqa: A002 - the word that users know
         reply_to: str = "",
+        durable: bool = False,
         **params: Any,  # noqa: ANN401 - members of an OpenAI body have all JSON types
     ) -> Job:
-        """Submit one job; `JobRequest` explains the fields, `params` are more members of the body.
+        """Submit one job, with `durable` until it is safe; `JobRequest` explains the fields, `params` go into the body.
 
         Raises:
-            InvalidRequest, UnknownModel: the request breaks a rule; or no worker ever registered the model.
-            ConflictingId: the id is taken by a job with another body.
-            QueueFull, StoreFull: the lane, or the tenant's half of it, is full; or Redis's memory is.
+            InvalidRequest, UnknownModel, ConflictingId: a rule is broken; nobody served it; the id has another body.
+            QueueFull, StoreFull, LibraryMissing: the lane, or the tenant's half of it, or Redis is full; or never led.
             QuotaExceeded: the tenant has used up its quota; `retry_after_s` says when to try again.
             StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
-            LibraryMissing: no scheduler ever ran on this Redis.
+            NotDurable, SetupError: it stays submitted, and was not known to be safe in time; or Redis cannot tell.
         """
         fields = locals()
-        given = {name: value for name, value in fields.items() if name not in ("self", "params")}
-        return value_of((await self.submit_many([JobRequest(**given, params=params)]))[0])
+        given = {name: value for name, value in fields.items() if name not in ("self", "params", "durable")}
+        return value_of((await self.submit_many([JobRequest(**given, params=params)], durable=durable))[0])
 
     async def submit_many(
-        self, requests: Iterable[JobRequest], *, patience_s: float | None = None
+        self, requests: Iterable[JobRequest], *, patience_s: float | None = None, durable: bool = False
     ) -> list[Job | FleetError]:
         """Submit many, 500 in a round trip; a refused one has its error in its place, as `submit` would raise it.
 
         Args:
             requests: the jobs.
             patience_s: how long to wait for a Redis that is away; the settings' time by default.
+            durable: return once a replica has them, where one is connected, and the disk, where Redis can tell.
 
         Raises:
             StoreUnavailable: Redis was away from the beginning; nothing was submitted.
+            SetupError: `durable` was asked of a Redis that cannot tell when a write is safe.
         """
         patience_s = self._patience_s if patience_s is None else patience_s
-        answers = await self._submitter.submit(list(requests), patience_s)
+        wish = Wish(self.settings.durable_replicas, self.settings.durable_timeout_s) if durable else None
+        answers = await self._submitter.submit(list(requests), patience_s, wish)
         return [
             answer if isinstance(answer, FleetError) else Job(answer[0], answer[1].created, self) for answer in answers
         ]

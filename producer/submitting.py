@@ -10,7 +10,8 @@ from producer.requests import JobRequest, model_of
 from producer.routing import Routes
 from protocol import failpoints
 from protocol.call import patiently, run_all
-from protocol.errors import FleetError, InvalidRequest, StoreUnavailable
+from protocol.durability import Wish, barrier, run_all_safely
+from protocol.errors import FleetError, InvalidRequest, NotDurable, StoreUnavailable
 from protocol.functions import Submission, Submitted, submit
 from protocol.handle import Handle
 
@@ -28,17 +29,20 @@ class Submitter:
         self._defaults = defaults
         self._routes = Routes(redis)
 
-    async def submit(self, requests: Sequence[JobRequest], patience_s: float) -> list[Answer]:
-        """Submit many; answers in the order of the requests.
+    async def submit(
+        self, requests: Sequence[JobRequest], patience_s: float, durable: Wish | None = None
+    ) -> list[Answer]:
+        """Submit many; answers in the order of the requests. With `durable`, only once their writes are safe.
 
         Raises:
             StoreUnavailable: Redis stayed away from the beginning, for `patience_s` seconds; nothing was submitted.
+            SetupError: this Redis cannot tell when a write is safe.
         """
         await self._routes.prepare({model for request in requests if (model := model_of(request))}, patience_s)
         answers: list[Answer] = []
         for first in range(0, len(requests), JOBS_A_TRIP):
             prepared = [self._prepare(request) for request in requests[first : first + JOBS_A_TRIP]]
-            answers += await self._send(prepared, patience_s)
+            answers += await self._send(prepared, patience_s, durable)
         return answers
 
     def _prepare(self, request: JobRequest) -> Submission | FleetError:
@@ -50,7 +54,9 @@ class Submitter:
         except FleetError as error:
             return error
 
-    async def _send(self, prepared: Sequence[Submission | FleetError], patience_s: float) -> list[Answer]:
+    async def _send(
+        self, prepared: Sequence[Submission | FleetError], patience_s: float, durable: Wish | None
+    ) -> list[Answer]:
         """One round trip, repeated with the same nonces while Redis is away: a repeat never starts a second run."""
         answers: list[Answer | None] = [job if isinstance(job, FleetError) else None for job in prepared]
         waiting = {index: job for index, job in enumerate(prepared) if isinstance(job, Submission)}
@@ -58,7 +64,7 @@ class Submitter:
         async def attempt() -> None:
             sent = dict(waiting)
             failpoints.reach("producer.before_submit")
-            results = await run_all(self._redis, [submit(job) for job in sent.values()])
+            results = await self._trip(list(sent.values()), durable)
             failpoints.reach("producer.after_submit")
             for (index, job), result in zip(sent.items(), results, strict=True):
                 answers[index] = result if isinstance(result, FleetError) else (job.handle, result)
@@ -73,3 +79,13 @@ class Submitter:
             for index in waiting:
                 answers[index] = error
         return [answer for answer in answers if answer is not None]
+
+    async def _trip(self, jobs: Sequence[Submission], durable: Wish | None) -> list[Submitted | FleetError]:
+        calls = [submit(job) for job in jobs]
+        if durable is None or not calls:
+            return await run_all(self._redis, calls)
+        results, safe = await run_all_safely(self._redis, calls, await barrier(self._redis, durable))
+        return [
+            result if safe or isinstance(result, FleetError) else NotDurable(str(job.handle))
+            for job, result in zip(jobs, results, strict=True)
+        ]

@@ -55,9 +55,9 @@ class SyncFleet:
         """As `Fleet.submit`."""
         return self._job(self._run(self._fleet.submit(**request)))
 
-    def submit_many(self, requests: Iterable[JobRequest]) -> list["SyncJob | FleetError"]:
+    def submit_many(self, requests: Iterable[JobRequest], *, durable: bool = False) -> list["SyncJob | FleetError"]:
         """As `Fleet.submit_many`."""
-        answers = self._run(self._fleet.submit_many(requests))
+        answers = self._run(self._fleet.submit_many(requests, durable=durable))
         return [answer if isinstance(answer, FleetError) else self._job(answer) for answer in answers]
 
     def job(self, handle: AnyHandle) -> JobInfo:

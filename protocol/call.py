@@ -29,10 +29,11 @@ Arg = str | bytes | int | float
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 _UNREADABLE = (InvalidRequest, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
-# What uvloop says to a write on a connection that was reset meanwhile.
-_RESET = "the handler is closed"
 # The last two: inside a function, by Valkey and by Redis.
 _DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+
+# A blocked read on a primary that becomes a replica; a replica without its primary; min-replicas-to-write.
+_FAILING_OVER = ("UNBLOCKED", "MASTERDOWN", "NOREPLICAS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,19 @@ def translate(error: Exception) -> FleetError:
         return NotAllowed("the Redis user may not do this", "Check its ACL rules.")
     if distrust := tls.fault(error):
         return distrust
+    return _outage(error, text) or _refusal(error, text)
+
+
+def _outage(error: Exception, text: str) -> StoreUnavailable | None:
+    """What passes by itself, or with another server."""
     if isinstance(error, (store_errors.ConnectionError, store_errors.TimeoutError, OSError)):
         return StoreUnavailable(f"Redis does not answer ({type(error).__name__})", "Is it running?")
     if isinstance(error, store_errors.ReadOnlyError):
         return StoreUnavailable("this Redis is a read-only replica", "Connect to the primary.")
-    return _refusal(error, text)
+    if text.startswith(_FAILING_OVER):
+        why = "Redis is failing over, or has too few replicas to take writes"
+        return StoreUnavailable(why, "It goes on by itself.")
+    return None
 
 
 def _refusal(error: Exception, text: str) -> FleetError:
@@ -81,16 +90,10 @@ async def heed_cancel(reply: Awaitable[R]) -> R:
     """Await something of redis-py's; a cancellation that came meanwhile is raised even when it was swallowed there.
 
     Before Python 3.12 `asyncio.wait_for`, which redis-py and fakeredis use, swallows one that comes with the reply.
-    A broken connection is always an error of redis-py's, also when uvloop has another for it.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
-    try:
-        value = await reply
-    except RuntimeError as error:
-        if _RESET not in str(error):
-            raise
-        raise store_errors.ConnectionError("the connection was reset") from error
+    value = await reply
     if task and task.cancelling() > before:
         raise asyncio.CancelledError
     return value
@@ -106,7 +109,6 @@ async def run(redis: Redis, call: Call[T]) -> T:
         asked = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
         reply = await heed_cancel(asked)
     except (store_errors.RedisError, OSError) as error:
-        await _reconnect_from_replica(redis, [error])
         raise translate(error) from error
     return _value(call.parse, reply)
 
@@ -124,14 +126,7 @@ async def run_all(redis: Redis, calls: Sequence[Call[T]]) -> list[T | FleetError
         replies = await heed_cancel(pipe.execute(raise_on_error=False))
     except (store_errors.RedisError, OSError) as error:
         raise translate(error) from error
-    await _reconnect_from_replica(redis, replies)
     return [_parse(call.parse, reply) for call, reply in zip(calls, replies, strict=True)]
-
-
-async def _reconnect_from_replica(redis: Redis, replies: Sequence[object]) -> None:
-    """A primary that became a replica keeps its connections: only new ones find out who leads now."""
-    if any(isinstance(reply, store_errors.ReadOnlyError) for reply in replies):
-        await redis.connection_pool.disconnect(inuse_connections=False)
 
 
 def run_sync(redis: SyncRedis, call: Call[T]) -> T:
@@ -139,8 +134,6 @@ def run_sync(redis: SyncRedis, call: Call[T]) -> T:
     try:
         reply = redis.execute_command(*call.command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
     except (store_errors.RedisError, OSError) as error:
-        if isinstance(error, store_errors.ReadOnlyError):
-            redis.connection_pool.disconnect(inuse_connections=False)
         raise translate(error) from error
     return _value(call.parse, reply)
 

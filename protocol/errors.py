@@ -123,6 +123,22 @@ class StoreUnavailable(FleetError):
     code = "store_unavailable"
 
 
+class NotDurable(FleetError):
+    """The job is submitted, but its write was not known to be safe in time.
+
+    Attributes:
+        handle: the job's, as text.
+    """
+
+    code = "not_durable"
+
+    def __init__(self, handle: str) -> None:
+        """Name the job: its id may be one that the caller has not chosen."""
+        message = f"the job {handle} is submitted, but was not known to be safe in time"
+        super().__init__(message, "It stays submitted; submit the same id again to wait once more.")
+        self.handle = handle
+
+
 class LibraryMissing(FleetError):
     """The function library is not loaded; the scheduler loads it."""
 

@@ -56,6 +56,10 @@ class Settings(BaseSettings):
     delete_on_read: bool = False
     """Whether a job is forgotten as soon as its result has been read once."""
     max_body_bytes: int = Field(default=2 * 1024 * 1024, gt=0)
+    durable_timeout_s: float = Field(default=3.0, gt=0, le=4)
+    """How long a durable submit waits for the disk, and then for replicas; shorter than any call may take."""
+    durable_replicas: int = Field(default=0, ge=0)
+    """So many replicas must have a durable submit; 0: one where any is connected."""
 
     limit_high: int = Field(default=10_000, gt=0)
     limit_medium: int = Field(default=1_000_000, gt=0)

@@ -6,12 +6,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import hiredis
+from redis import ConnectionPool as SyncConnectionPool
 from redis import Redis as SyncRedis
-from redis.asyncio import BlockingConnectionPool, Connection, Redis
+from redis import SSLConnection as SyncSSLConnection
+from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
 
 from protocol import tls
 from protocol.call import Call, run
 from protocol.errors import SetupError, StoreUnavailable
+from protocol.primary import FleetConnection, SyncFleetConnection, SyncToPrimary, ToPrimary, sentinels_of
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
@@ -21,7 +24,7 @@ BLOCK_MS = 1_000
 CONNECTIONS = 64
 
 
-class FastConnection(Connection):
+class FastConnection(FleetConnection):
     """Encodes commands in C: redis-py 5 has that for blocking connections only. A tenth of a worker's time."""
 
     def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 - redis-py's own signature
@@ -32,21 +35,42 @@ class FastConnection(Connection):
         return [hiredis.pack_command(args)]
 
 
+class _Tls(FleetConnection, SSLConnection):
+    """Over TLS."""
+
+
+class _FastToPrimary(ToPrimary, FastConnection):
+    """To the primary that Sentinel names."""
+
+
+class _TlsToPrimary(ToPrimary, SSLConnection):
+    """As above, over TLS."""
+
+
+class _SyncTlsToPrimary(SyncToPrimary, SyncSSLConnection):
+    """As above, for threads."""
+
+
+_LIMITS = {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": ANSWER_TIMEOUT_S}
+
+
 def connect(url: str) -> Redis:
-    """An asyncio client; it connects at the first call.
+    """An asyncio client; it connects at the first call, and to the primary where the URL names sentinels.
 
     Raises:
         SetupError: the URL is malformed, or its TLS options are not what they must be.
     """
+    options: dict[str, Any] = {"max_connections": CONNECTIONS, "timeout": ANSWER_TIMEOUT_S, **_LIMITS}
     try:
-        pool = BlockingConnectionPool.from_url(
-            tls.checked(url),
-            connection_class=FastConnection,
-            max_connections=CONNECTIONS,
-            timeout=ANSWER_TIMEOUT_S,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_timeout=ANSWER_TIMEOUT_S,
-        )
+        url = tls.checked(url)
+        if behind := sentinels_of(url):
+            sentinels, own = behind
+            kind = _TlsToPrimary if own.pop("connection_class", None) else _FastToPrimary
+            pool = BlockingConnectionPool(connection_class=kind, sentinels=sentinels, **options | own)
+        else:
+            pool = BlockingConnectionPool.from_url(url, connection_class=FastConnection, **options)
+            if pool.connection_class is SSLConnection:
+                pool.connection_class = _Tls
     except ValueError:
         raise _bad_url() from None
     return Redis.from_pool(pool)
@@ -55,16 +79,24 @@ def connect(url: str) -> Redis:
 def connect_sync(url: str) -> SyncRedis:
     """A blocking client, for threads; raises as `connect` does."""
     try:
-        return SyncRedis.from_url(
-            tls.checked(url), socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=ANSWER_TIMEOUT_S
-        )
+        url = tls.checked(url)
+        if behind := sentinels_of(url):
+            sentinels, own = behind
+            kind = _SyncTlsToPrimary if own.pop("connection_class", None) else SyncToPrimary
+            pool = SyncConnectionPool(connection_class=kind, sentinels=sentinels, **_LIMITS | own)
+        else:
+            pool = SyncConnectionPool.from_url(url, connection_class=SyncFleetConnection, **_LIMITS)
     except ValueError:
         raise _bad_url() from None
+    return SyncRedis.from_pool(pool)
 
 
 def _bad_url() -> SetupError:
     # What redis-py says about it may quote a piece of the password.
-    return SetupError("malformed Redis URL", "Use redis://HOST:PORT/DB, rediss://… or unix://….")
+    return SetupError(
+        "malformed Redis URL",
+        "Use redis://HOST:PORT/DB, rediss://…, unix://… or redis+sentinel://HOST,HOST/SERVICE/DB.",
+    )
 
 
 def redacted(url: str) -> str:

@@ -17,12 +17,14 @@ from protocol.errors import (
     FleetError,
     InvalidRequest,
     LibraryMissing,
+    NotDurable,
     QueueFull,
     StoreFull,
     StoreUnavailable,
     UnknownModel,
     Unreadable,
 )
+from protocol.handle import Handle
 from protocol.states import Priority
 
 ROWS_A_TRIP = 100
@@ -44,6 +46,7 @@ class Terms:
     priority: Priority
     ends_at: float | None
     limit: int | None
+    durable: bool = False
 
 
 class Feeder:
@@ -96,7 +99,7 @@ class Feeder:
                 self._refuse(row, "batch_expired", "the batch's deadline passed before the row was submitted")
             return []
         requests = [self._request(row, left_s) for row in rows]
-        answers = await self._fleet.submit_many(requests, patience_s=math.inf)
+        answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
         return [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
 
     def _settle(self, row: Row, answer: Job | FleetError) -> bool:
@@ -107,6 +110,10 @@ class Feeder:
             self._refuse(row, answer.code, str(answer))
         elif isinstance(answer, LATER):
             return False
+        elif isinstance(answer, NotDurable):
+            self._window.accept(self._own_id(row), Handle.parse(answer.handle))
+            # Unless it has ended meanwhile, and its answer is written: its id must not run anew.
+            return self._own_id(row) not in self._window.pending
         else:
             raise answer
         return True

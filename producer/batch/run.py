@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,6 +53,7 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
     priority: Priority | str = "medium",
     deadline: Deadline | None = None,
     window: int = WINDOW,
+    durable: bool = False,
     on_progress: Callable[[Progress], None] = _ignore,
     on_row: Callable[[FinishedRow], None] = _ignore,
 ) -> BatchSummary:
@@ -67,17 +68,18 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
         priority: of all rows.
         deadline: of the whole batch, as of one job.
         window: how many rows are in Redis at once.
+        durable: a row counts as submitted once its write is safe, as `Fleet.submit` says.
         on_progress: called whenever rows were written.
         on_row: called for each row that was written.
 
     Raises:
-        SetupError: a file can't be opened.
+        SetupError: a file can't be opened; or `durable` is asked of a Redis that cannot tell when a write is safe.
         OutputFailed, BrokenPipeError: the output can't be written, or nobody reads it any more; rows are withdrawn.
         InvalidRequest: an option breaks a rule.
         NotAllowed: the Redis user lacks a right.
     """
     begin = asyncio.get_running_loop().time()
-    terms = _terms(model, priority, deadline, limit, begin)
+    terms = replace(_terms(model, priority, deadline, limit, begin), durable=durable)
     summary, places = BatchSummary(f"batch-{secrets.token_hex(6)}"), Window(window)
     results = Results(fleet.redis, fleet.tenant, summary.batch_id)
     with files.opened(source, target) as (reader, writer):

@@ -15,7 +15,11 @@ end
 -- A job that is there already: the same one for the same body, unless it ended without a result.
 local function submit_again(job, digest, nonces, nonce, new_digest, reply)
   local answer = { 'ok', job.state, tonumber(job.attempt), 0 }
-  if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true) then return answer end
+  if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true) then
+    -- A write that changes nothing: whoever waits until it is safe waits for the first submit too.
+    redis.call('HSET', job.key, 'nonces', nonces)
+    return answer
+  end
   if ENDED[job.state] and job.state ~= 'completed' then return nil end
   if digest ~= new_digest then return { 'conflict' } end
   redis.call('HSET', job.key, 'nonces', with_nonce(nonces, nonce))

@@ -4,23 +4,14 @@ import asyncio
 
 import pytest
 import uvloop
+from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import ReadOnlyError, ResponseError
 
 from producer.hub import SPREAD_S
 from protocol import store
-from protocol.call import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    Call,
-    heed_cancel,
-    patiently,
-    run,
-    run_all,
-    run_sync,
-    spread_s,
-    translate,
-)
+from protocol.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, Call, patiently, run, run_all, run_sync, spread_s, translate
 from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreFull, StoreUnavailable, WrongType
+from protocol.primary import sentinels_of
 from tests.support.servers import Server, free_port
 from tests.support.waiting import eventually
 
@@ -35,6 +26,7 @@ PING = Call(("PING",), bool)
         ("rediss://host:6380/2#secret", "rediss://host:6380/2"),
         ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
         ("redis://user:secret@[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("redis+sentinel://u:secret@a:1,b/fleet/0?sentinel_password=secret", "redis+sentinel://a:1,b/fleet/0"),
     ],
 )
 def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
@@ -47,12 +39,60 @@ def test_a_url_that_cant_be_shown_is_refused_without_its_secrets() -> None:
     assert "secret" not in str(told.value)
 
 
-@pytest.mark.parametrize("url", ["http://user:secret@host", "host:6379", "redis://user:secret/more@host"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@host",
+        "host:6379",
+        "redis://user:secret/more@host",
+        "redis+sentinel://user:secret@host",
+        "redis+sentinel://user:secret@host/fleet/first",
+        "redis+sentinel://user:secret@host:port/fleet",
+        "redis+sentinel://user:secret@/fleet",
+        "redis+sentinel://user:secret@host,/fleet",
+    ],
+)
 def test_a_malformed_url_is_refused_without_its_secrets(url: str) -> None:
     for connect in (store.connect, store.connect_sync):
         with pytest.raises(SetupError, match="malformed Redis URL") as told:
             connect(url)
         assert "secret" not in str(told.value)
+
+
+def test_a_sentinel_url_names_its_sentinels_and_what_they_watch() -> None:
+    url = "redis+sentinel://u:p%40w@a:1,b/fleet/3?sentinel_password=own&client_name=me"
+    found = sentinels_of(url)
+    assert found
+    sentinels, options = found
+    assert (sentinels.addresses, sentinels.service) == ((("a", 1), ("b", 26379)), "fleet")
+    assert (sentinels.options["password"], sentinels.options["username"]) == ("own", None)
+    assert options == {"username": "u", "password": "p@w", "db": 3, "client_name": "me"}
+    assert sentinels_of("redis://host/1") is None
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_a_redis_that_is_away(valkey_url: str) -> None:
+    """uvloop has an error of its own for a write on one, which redis-py lets through."""
+
+    async def write_on_a_closed_one() -> None:
+        redis = store.connect(valkey_url)
+        connection = await redis.connection_pool.get_connection()
+        connection._writer.transport.abort()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with pytest.raises(NoConnection):
+            await connection.send_command("PING", check_health=False)
+        await redis.aclose()
+
+    await asyncio.to_thread(uvloop.run, write_on_a_closed_one())
+
+
+def test_tls_goes_to_the_sentinels_too() -> None:
+    found = sentinels_of("rediss+sentinel://host/fleet?ssl_ca_certs=ca.pem")
+    assert found
+    assert found[0].options["ssl"]
+    assert found[0].options["ssl_ca_certs"] == "ca.pem"
+    for client in (store.connect("rediss+sentinel://host/fleet"), store.connect_sync("rediss+sentinel://host/fleet")):
+        assert "Tls" in client.connection_pool.connection_class.__name__
 
 
 async def test_waiting_until_redis_is_up(server: Server) -> None:
@@ -106,14 +146,6 @@ def test_a_connection_that_is_reset_before_a_write_is_an_outage_on_uvloop_too(va
             assert await run(single, PING)
 
     uvloop.run(ask())
-
-
-async def test_other_runtime_errors_are_defects() -> None:
-    async def fail() -> None:
-        raise RuntimeError("a defect")
-
-    with pytest.raises(RuntimeError, match="a defect"):
-        await heed_cancel(fail())
 
 
 def test_a_missing_right_is_no_outage(valkey_url: str) -> None:

@@ -62,7 +62,7 @@ class Server:
         self.port = free_port()
         durable = "yes" if append_only else "no"
         flags = ["--port", str(self.port), "--dir", str(folder), "--bind", "127.0.0.1", "--save", ""]
-        self._command = [*_dying_with_us(), str(binary), *flags, "--appendonly", durable, *extra]
+        self._command = [*dying_with_us(), str(binary), *flags, "--appendonly", durable, *extra]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -74,21 +74,25 @@ class Server:
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def client(self) -> Redis:
         """A blocking client; close it."""
         return Redis(port=self.port, socket_timeout=10)
 
-    def start(self) -> None:
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the process and wait until it answers."""
         assert self._process is None, "the server runs already"
         with (self.folder / "server.log").open("ab") as log:
             # Python ignores SIGXFSZ, and so must the server: a write beyond a limit is to fail, not to kill it.
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, restore_signals=False)
-        self.wait_until(self._answers)
+        self.wait_until(self._answers, timeout_s)
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float = START_TIMEOUT_S) -> None:
         """Poll until the server is as it should be."""
-        give_up = time.monotonic() + START_TIMEOUT_S
+        give_up = time.monotonic() + timeout_s
         while not ready():
             assert time.monotonic() < give_up, "the server does not become ready"
             assert not self._ends_within(0.01), (self.folder / "server.log").read_text()
@@ -147,7 +151,7 @@ class Server:
                 return False
 
 
-def _dying_with_us() -> list[str]:
+def dying_with_us() -> list[str]:
     """Even a killed test process leaves no server behind, where the system can promise that."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []

@@ -85,9 +85,10 @@ def take(redis: Redis) -> Snapshot:
     typed = zip(listed, _all(redis, [("TYPE", name) for name in listed]), strict=True)
     living = {name: kind for name, kind in typed if kind != b"none"}
     names, kinds = list(living), list(living.values())
-    lives = _all(redis, [("PTTL", name) for name in names])
     readers = [_READERS[kind.decode()] for kind in kinds]
     values = _all(redis, [(reader[0], name, *reader[1:]) for name, reader in zip(names, readers, strict=True)])
+    # After the values: one that ended before its value was read has no life left now.
+    lives = _all(redis, [("PTTL", name) for name in names])
     rows = zip(names, kinds, lives, values, strict=True)
     # A key that ended between two reads is no longer there.
     found = {name.decode(): Entry(life >= 0, _decode(kind, value)) for name, kind, life, value in rows if life != -2}

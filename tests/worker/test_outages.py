@@ -206,5 +206,5 @@ async def test_a_connection_that_breaks_while_the_library_is_waited_for_ends_not
             return await valkey.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 
     shaky = Shaky()
-    await wait_for_store(shaky, "redis://shaky", SHARD, 5.0)  # type: ignore[arg-type]  # all that it calls
+    await wait_for_store(shaky, "redis://shaky", SHARD, "nobody", 5.0)  # type: ignore[arg-type]  # all that it calls
     assert shaky.calls == 3

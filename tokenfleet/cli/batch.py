@@ -25,6 +25,7 @@ class Options(TypedDict):
     priority: str
     deadline: float | None
     window: int
+    durable: bool
 
 
 @click.group("batch")
@@ -48,6 +49,7 @@ def command() -> None:
 )
 @click.option("--deadline", type=duration, help="Rows that have not ended by then expire, such as 6h.")
 @click.option("--window", type=click.IntRange(1), default=256, show_default=True, help="Rows in Redis at once.")
+@click.option("--durable", is_flag=True, help="Submit each row until a replica or the disk has it.")
 @shared_options
 @json_option
 @click.pass_context
@@ -98,6 +100,7 @@ async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
             priority=options["priority"],
             deadline=options["deadline"],
             window=options["window"],
+            durable=options["durable"],
             on_progress=show,
         )
     console.print(as_table(summary))

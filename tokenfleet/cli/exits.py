@@ -31,6 +31,7 @@ _AWAY = (
     errors.QueueFull,
     errors.LibraryMissing,
     errors.NotAllowed,
+    errors.NotDurable,
     errors.ProtocolViolation,
     errors.WaitTimeout,
     errors.OutputFailed,

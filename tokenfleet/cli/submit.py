@@ -36,6 +36,7 @@ class Options(TypedDict):
     keep: float | None
     delete_on_read: bool | None
     id: str
+    durable: bool
     max_tokens: int | None
     temperature: float | None
     follow: bool
@@ -67,6 +68,7 @@ class Options(TypedDict):
 @click.option("--keep", type=duration, help="How long the result is kept.")
 @click.option("--delete-on-read/--no-delete-on-read", default=None, help="Forget the job once its result was read.")
 @click.option("--id", default="", help="Your own id: submitted again, it is the same job.")
+@click.option("--durable", is_flag=True, help="Return once a replica or the disk has it, whichever Redis has.")
 @click.option("--max-tokens", type=click.IntRange(1))
 @click.option("--temperature", type=click.FloatRange(0))
 @click.option("--follow", "--stream", "follow", is_flag=True, help="Print the tokens as they come.")
@@ -142,6 +144,7 @@ async def _submit(fleet: "Fleet", body: "JsonObject", options: Options) -> Exit:
         keep=options["keep"],
         delete_on_read=options["delete_on_read"],
         id=options["id"],
+        durable=options["durable"],
     )
     if options["follow"]:
         return await _follow(job)

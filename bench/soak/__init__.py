@@ -1,0 +1,1 @@
+"""An hour of steady load through all roles: does anything grow?"""

@@ -1,0 +1,70 @@
+"""The clients of a soak, as processes of their own: `python -m bench.soak.load dialogue|batch URL KEPT`."""
+
+import asyncio
+import random
+import sys
+import tempfile
+from contextlib import aclosing
+from itertools import count
+from pathlib import Path
+
+import uvloop
+
+from bench.soak.plan import BATCH_ROWS, MODEL, RATE, settings
+from producer.batch.run import run_batch
+from producer.events import End
+from producer.fleet import Fleet
+from producer.jobs import Job
+from protocol import wire
+
+LOOK_EACH = 100
+"""Each so manieth job is looked at, and the fleet's status read."""
+CANCEL_EACH = 50
+
+
+async def dialogue(url: str, kept: int) -> None:
+    """Single jobs at a steady rate: submitted, followed, looked at, cancelled, forgotten but for each `kept`th."""
+    chance, loop = random.Random(1), asyncio.get_running_loop()
+    async with Fleet(settings=settings(url)) as fleet, asyncio.TaskGroup() as group:
+        await fleet.ready(MODEL)
+        due_s = loop.time()
+        for number in count():
+            length = chance.randint(8, 64)
+            job = await fleet.submit(model=MODEL, prompt=f"turn {number}", stream=True, max_tokens=length)
+            group.create_task(_one(fleet, job, number, forgotten=not kept or number % kept > 0))
+            due_s = max(due_s + 1 / RATE, loop.time() - 1)
+            await asyncio.sleep(due_s - loop.time())
+
+
+async def _one(fleet: Fleet, job: Job, number: int, *, forgotten: bool) -> None:
+    if number % CANCEL_EACH == 0:
+        await job.cancel()
+    if number % LOOK_EACH == 0:
+        await job.info()
+        await fleet.status()
+    async with aclosing(job.follow()) as events:
+        async for event in events:
+            # What nobody forgets goes by its retention.
+            if isinstance(event, End) and forgotten:
+                await fleet.forget(job.handle, event.outcome.attempt)
+
+
+async def batches(url: str, _: int) -> None:
+    """One batch after the other, for ever."""
+    body = {"model": MODEL, "max_tokens": 16}
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.jsonl", Path(folder) / "out.jsonl"
+        with source.open("wb") as lines:
+            for number in range(BATCH_ROWS):
+                row = {"custom_id": str(number), "method": "POST", "url": "/v1/completions"}
+                lines.write(wire.dumps(row | {"body": body | {"prompt": f"row {number}"}}) + b"\n")
+        async with Fleet(settings=settings(url)) as fleet:
+            await fleet.ready(MODEL)
+            while True:
+                await run_batch(fleet, source, target, window=32)
+                await asyncio.sleep(2)
+
+
+if __name__ == "__main__":
+    _, kind, where, kept_each = sys.argv
+    uvloop.run({"dialogue": dialogue, "batch": batches}[kind](where, int(kept_each)))

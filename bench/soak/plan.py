@@ -1,0 +1,19 @@
+"""What a soak consists of."""
+
+from protocol.settings import Settings
+
+MODEL = "soak"
+RATE = 20.0
+"""Single jobs a second."""
+KEPT = 20
+"""Each so manieth job is left to its retention: five minutes for its token log."""
+BATCH_ROWS = 100
+WORKERS = 2
+SCHEDULERS = 2
+KEEP_S = 30.0
+SAMPLE_S = 1.0
+
+
+def settings(url: str) -> Settings:
+    """Of the clients."""
+    return Settings(redis_url=url, keep_s=KEEP_S)

@@ -1,0 +1,188 @@
+"""Redis that fails over: Sentinel is asked for the primary at each connection, and a server that became a replica left.
+
+The URL of a Redis behind Sentinel names the sentinels, the service and the database:
+`redis+sentinel://[user:password@]host[:26379][,host…]/service[/db]`, or `rediss+sentinel://` for TLS to all of them.
+Sentinels with a password of their own get it in the query, as `sentinel_username` and `sentinel_password`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from redis import Redis as SyncRedis
+from redis.asyncio import Connection, Redis
+from redis.asyncio.connection import parse_url
+from redis.connection import Connection as SyncConnection
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import ReadOnlyError, RedisError
+
+SENTINEL_PORT = 26379
+SENTINEL_TIMEOUT_S = 1.0
+"""A sentinel that is silent for so long is passed over."""
+_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
+_TLS = ("ssl_ca_certs", "ssl_ca_data", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Those that watch one service; each question goes over a connection of its own, for it is asked seldom.
+
+    Attributes:
+        addresses: (host, port) of each.
+        service: what they call the primary and its replicas.
+        options: for redis-py's client of a sentinel.
+    """
+
+    addresses: tuple[Address, ...]
+    service: str
+    options: Mapping[str, Any]
+
+    async def primary(self) -> Address:
+        """Where the primary is, by the first sentinel that knows.
+
+        Raises:
+            redis.exceptions.ConnectionError: none does.
+        """
+        for host, port in self.addresses:
+            client = Redis(host=host, port=port, **self.options)
+            try:
+                found = await client.execute_command(*self._question)  # type: ignore[no-untyped-call]  # redis-py 5
+            except (RedisError, OSError):
+                continue
+            finally:
+                await client.aclose()
+            if found:
+                return _address(found)
+        raise self._unknown()
+
+    def primary_sync(self) -> Address:
+        """As `primary`, for threads."""
+        for host, port in self.addresses:
+            with SyncRedis(host=host, port=port, **self.options) as client:
+                try:
+                    found = client.execute_command(*self._question)
+                except (RedisError, OSError):
+                    continue
+            if found:
+                return _address(found)
+        raise self._unknown()
+
+    @property
+    def _question(self) -> tuple[str, ...]:
+        return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service
+
+    def _unknown(self) -> NoConnection:
+        return NoConnection(f"no sentinel knows a primary of {self.service}")
+
+
+def _address(found: list[bytes]) -> Address:
+    host, port = found
+    return host.decode(), int(port)
+
+
+def sentinels_of(url: str) -> tuple[Sentinels, dict[str, Any]] | None:
+    """The sentinels that a URL names, with the options of a connection to the primary; None for any other URL.
+
+    Raises:
+        ValueError: the URL is malformed.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _SCHEMES:
+        return None
+    login, _, hosts = parts.netloc.rpartition("@")
+    service, _, db = parts.path.strip("/").partition("/")
+    if not service or (db and not db.isdecimal()):
+        msg = "a sentinel URL names its service, and a database by its number"
+        raise ValueError(msg)
+    addresses = tuple(_host_and_port(host) for host in hosts.split(","))
+    # What a plain URL may have, this one may have too.
+    plain = f"{_SCHEMES[parts.scheme]}://{login}@primary/{db}?{parts.query}"
+    options: dict[str, Any] = dict(cast("Mapping[str, Any]", parse_url(plain)))
+    del options["host"]
+    own = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+    own |= {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
+    if "connection_class" in options:
+        own |= {"ssl": True} | {name: options[name] for name in _TLS if name in options}
+    return Sentinels(addresses, service, own), options
+
+
+def _host_and_port(text: str) -> Address:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        msg = "a sentinel has no host"
+        raise ValueError(msg)
+    return parts.hostname, parts.port or SENTINEL_PORT
+
+
+class FleetConnection(Connection):
+    """A connection that ends when its server turns out to be a replica: the next one finds the primary.
+
+    Its end is always one of redis-py's errors, also where uvloop has another word for it.
+    """
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as below
+        """Write a command.
+
+        Raises:
+            redis.exceptions.ConnectionError: the connection is closed, or was closed meanwhile.
+        """
+        try:
+            await super().send_packed_command(*args, **kwargs)
+        except (RuntimeError, AttributeError) as error:
+            # uvloop: "the handler is closed"; redis-py, whose writer is gone by then: "'NoneType' object has no …".
+            if "closed" in str(error) or "NoneType" in str(error):
+                raise NoConnection("the connection was closed meanwhile") from error
+            raise
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
+        """One reply.
+
+        Raises:
+            ReadOnlyError: the server is a replica; the connection is closed.
+        """
+        try:
+            return await super().read_response(*args, **kwargs)
+        except ReadOnlyError:
+            await self.disconnect(nowait=True)
+            raise
+
+
+class ToPrimary(FleetConnection):
+    """A connection to whoever is the primary when it connects."""
+
+    def __init__(self, *, sentinels: Sentinels, **kwargs: Any) -> None:  # noqa: ANN401 - redis-py's own options
+        """Connect to nobody yet."""
+        super().__init__(**kwargs)
+        self._sentinels = sentinels
+
+    async def _connect(self) -> None:
+        self.host, self.port = await self._sentinels.primary()
+        await super()._connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+
+
+class SyncFleetConnection(SyncConnection):
+    """As `FleetConnection`, for threads."""
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
+        """As `FleetConnection.read_response`."""
+        try:
+            return super().read_response(*args, **kwargs)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        except ReadOnlyError:
+            self.disconnect()  # type: ignore[no-untyped-call]  # as above
+            raise
+
+
+class SyncToPrimary(SyncFleetConnection):
+    """As `ToPrimary`, for threads."""
+
+    def __init__(self, *, sentinels: Sentinels, **kwargs: Any) -> None:  # noqa: ANN401 - redis-py's own options
+        """Connect to nobody yet."""
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        self._sentinels = sentinels
+
+    def _connect(self) -> Any:  # noqa: ANN401 - a socket, which redis-py does not type
+        self.host, self.port = self._sentinels.primary_sync()
+        return super()._connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
