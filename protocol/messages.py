@@ -11,6 +11,8 @@ from protocol.wire import JsonObject
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Tokens = Annotated[int, Field(ge=0)]
+Position = tuple[int, int]
+"""A frame's place: attempt and sequence number."""
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
 
 
@@ -215,6 +217,10 @@ class Frame:
     seq: int
     chunks: tuple[JsonObject, ...] = ()
     seal: State | None = None
+    tokens: int = 0
+    """How many its chunks are; 0 where that was not said."""
+    after: Position | None = None
+    """The frame of an older attempt whose text this one goes on with."""
 
     @property
     def id(self) -> str:
@@ -222,7 +228,7 @@ class Frame:
         return f"{self.attempt}-{self.seq}"
 
     @property
-    def position(self) -> tuple[int, int]:
+    def position(self) -> Position:
         """Orders frames over attempts."""
         return self.attempt, self.seq
 
@@ -262,6 +268,8 @@ class Started:
     tries: int
     strikes: int
     deadline_left_ms: int
+    said: tuple[Frame, ...] = ()
+    """The text that the attempts before have left, whole from its first frame on; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,11 @@ class Flight:
 class PuppetEngine:
     """Says what the test says, on flights that the test looks up by their job's own id."""
 
-    def __init__(self, slots: int = 4) -> None:
+    def __init__(self, slots: int = 4, *, continues_chats: bool = False) -> None:
         self.slots = slots
+        self.continues_chats = continues_chats
+        self.counts: dict[str, int] = {}
+        """Tokens of the prompts of bodies, by the body as text."""
         self.starts = 0
         self.flights: list[Flight] = []
         self.may_start = asyncio.Event()
@@ -88,7 +91,7 @@ class PuppetEngine:
         await self.may_start.wait()
         self.starts += 1
         self._dead = asyncio.get_running_loop().create_future()
-        return Capacity(self.slots, context_tokens=1000, kv_tokens=1000)
+        return Capacity(self.slots, context_tokens=1000, kv_tokens=1000, continues_chats=self.continues_chats)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         flight = Flight(request)
@@ -99,6 +102,9 @@ class PuppetEngine:
                 yield chunk
         finally:
             await chunks.aclose()
+
+    async def count_prompt(self, request: EngineRequest) -> int:
+        return self.counts.get(str(request.body), 0)
 
     async def load(self) -> EngineLoad:
         return EngineLoad(running=len(self.open()))

@@ -44,6 +44,8 @@ class Capacity:
     """What it computes in one step at most."""
     stream_tokens: int = 1
     """Tokens of one chunk of a stream, after the first chunk, which has one."""
+    continues_chats: bool = False
+    """Whether it is known to go on with the assistant's message that a chat ends with, by `continue_final_message`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,10 @@ class Engine(Protocol):
         Raises:
             EngineError: one of its subclasses.
         """
+        ...
+
+    async def count_prompt(self, request: EngineRequest) -> int:
+        """How many tokens the request's prompt is. Never raises: 0 where the engine does not tell."""
         ...
 
     async def load(self) -> EngineLoad:

@@ -60,6 +60,11 @@ class LlamaEngine:
             async for chunk in chunks:
                 yield chunk
 
+    async def count_prompt(self, request: EngineRequest) -> int:
+        """Not told: its chunks are tokens, and counted as they come."""
+        del request
+        return 0
+
     async def load(self) -> EngineLoad:
         """Counted requests, and the child's resident memory."""
         if self._server is None or self._child is None:

@@ -90,6 +90,11 @@ class OpenAIEngine:
         if not chunk.get("usage"):
             yield usage_chunk(chunk, known, request.prompt_tokens, flight.generated_tokens)
 
+    async def count_prompt(self, request: EngineRequest) -> int:
+        """Not told: the OpenAI interface has no way to ask."""
+        del request
+        return 0
+
     async def load(self) -> EngineLoad:
         """Counted from the requests of this client: another client's are not seen."""
         return self._tally.load(self._capacity.slots)

@@ -34,7 +34,7 @@ def model_path() -> Path:
 @pytest.fixture
 async def engine(model_path: Path) -> AsyncIterator[LlamaEngine]:
     built = LlamaEngine(EngineOptions(slots=2, context_tokens=512, model_path=model_path))
-    assert await built.start() == Capacity(2, 512, 1024)
+    assert await built.start() == Capacity(2, 512, 1024, continues_chats=True)
     yield built
     await built.close()
 

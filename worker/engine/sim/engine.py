@@ -71,6 +71,7 @@ class SimEngine:
             kv_tokens,
             block_tokens,
             step_tokens=self._limits.step_tokens,
+            continues_chats=True,
         )
         self._index = PrefixIndex(block_tokens, kv_tokens)
         self._streams: dict[str, tuple[_Stream, int]] = {}
@@ -112,6 +113,11 @@ class SimEngine:
             yield writer.usage(job, stream.cached_tokens) if told else embeddings(request, job, model)
         finally:
             self._close(request.request_id, job)
+
+    async def count_prompt(self, request: EngineRequest) -> int:
+        """Not told: its chunks are tokens, and counted as they come."""
+        del request
+        return 0
 
     async def load(self) -> EngineLoad:
         """Exact; it has no process of its own, so no resident memory."""
@@ -221,7 +227,7 @@ def _chunks(writer: ChunkWriter, job: SimJob, event: Event, told: list[int]) -> 
     position = told[index]
     told[index] += 1
     begin = [] if position else writer.role(index)
-    return [*begin, writer.token(index, word(answer.seed, position))]
+    return [*begin, writer.token(index, word(answer.seed, answer.position + position))]
 
 
 def from_options(options: EngineOptions) -> SimEngine:

@@ -65,6 +65,10 @@ class VllmEngine:
             async for chunk in chunks:
                 yield chunk
 
+    async def count_prompt(self, request: EngineRequest) -> int:
+        """By its own tokenizer; see `Engine.count_prompt`."""
+        return await self._life.count_prompt(request) if self._life else 0
+
     async def load(self) -> EngineLoad:
         """Its own figures; see `Engine.load`."""
         return await self._life.load() if self._life else EngineLoad()

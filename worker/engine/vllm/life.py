@@ -30,6 +30,11 @@ DYING_POLL_S = 0.1
 SHORTEST_CHECK_S = 0.05
 READ_S = 0.2
 """Its metrics are asked for so often at most: each time costs its server milliseconds."""
+TOKENIZED = (
+    *("model", "prompt", "messages", "add_special_tokens", "tools", "chat_template_kwargs"),
+    *("add_generation_prompt", "continue_final_message"),
+)
+"""The members of a body that its prompt is made of."""
 _log = get_logger("worker")
 
 
@@ -91,6 +96,14 @@ class Life:
                 raise EngineDead(f"{fault}; {self.dead.result()}") from fault
             raise
         self._remember(request, usage)
+
+    async def count_prompt(self, request: EngineRequest) -> int:
+        """Tokens of the prompt; 0 when its server does not say."""
+        body = request.body
+        asked = {name: body[name] for name in TOKENIZED if body.get(name) is not None}
+        _, told = await self.asks.post("/tokenize", asked)
+        count = told.get("count")
+        return count if isinstance(count, int) else 0
 
     async def load(self) -> EngineLoad:
         """What the engine said within the last `READ_S`; zeros when it does not answer."""
