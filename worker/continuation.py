@@ -119,8 +119,8 @@ def _end_that_counts(body: JsonObject, text: str) -> str:
     """Why the place where the text was cut makes the job start over; empty when it does not."""
     stop = body.get("stop")
     for word in [stop] if isinstance(stop, str) else stop or ():
-        if any(text.endswith(word[:length]) for length in range(1, len(word))):
-            return "its text ends with the beginning of a stop string"
+        if any(text.endswith(word[:length]) for length in range(1, len(word) + 1)):
+            return "its text ends with a stop string or the beginning of one"
     return "its text ends within a character" if text.endswith("\ufffd") else ""
 
 

@@ -50,6 +50,9 @@ class Flight:
         for text in texts:
             self._said.put_nowait(word(text))
 
+    def pass_on(self, chunk: JsonObject) -> None:
+        self._said.put_nowait(chunk)
+
     def end(self) -> None:
         self._said.put_nowait(END)
 
@@ -75,8 +78,8 @@ class PuppetEngine:
     def __init__(self, slots: int = 4, *, continues_chats: bool = False) -> None:
         self.slots = slots
         self.continues_chats = continues_chats
-        self.counts: dict[str, int] = {}
-        """Tokens of the prompts of bodies, by the body as text."""
+        self.counts: dict[int, int] = {}
+        """Tokens of prompts, by how many messages they have."""
         self.starts = 0
         self.flights: list[Flight] = []
         self.may_start = asyncio.Event()
@@ -104,7 +107,7 @@ class PuppetEngine:
             await chunks.aclose()
 
     async def count_prompt(self, request: EngineRequest) -> int:
-        return self.counts.get(str(request.body), 0)
+        return self.counts.get(len(request.body["messages"]), 0)
 
     async def load(self) -> EngineLoad:
         return EngineLoad(running=len(self.open()))
