@@ -112,9 +112,17 @@ async def _killed(embedded: EmbeddedFleet, fleet: Fleet, case: Case, plain: Seen
         label = await _worker_of(fleet, job)
         embedded.process(label).kill(signal.SIGKILL)
     seen = reading.result()
-    verdict = "the same text" if seen.text == plain.text else "ANOTHER TEXT"
-    print(f"killed {label} after {at} of {len(plain.text)} characters: {verdict}", file=sys.stderr, flush=True)
+    _tell(label, at, plain, seen)
     return seen
+
+
+def _tell(label: str, at: int, plain: Seen, seen: Seen) -> None:
+    """One line for people, as it happens."""
+    pairs = enumerate(zip(plain.text, seen.text, strict=False))
+    common = next((place for place, (one, other) in pairs if one != other), min(len(plain.text), len(seen.text)))
+    verdict = "the same text" if seen.text == plain.text else f"ANOTHER TEXT from character {common} on"
+    again = ", begun anew" if seen.restarts else ""
+    print(f"killed {label} after {at} of {len(plain.text)} characters: {verdict}{again}", file=sys.stderr, flush=True)
 
 
 async def _read(fleet: Fleet, job: Job, at: int = 0, reached: asyncio.Event | None = None) -> Seen:

@@ -10,7 +10,7 @@ from typing import Any
 from protocol.clock import SystemClock
 from protocol.log import get_logger
 from protocol.wire import JsonObject
-from worker.engine.base import EngineDead, EngineFault, EngineLoad, EngineRequest
+from worker.engine.base import EngineDead, EngineFault, EngineLoad, EngineRefused, EngineRequest
 from worker.engine.openai import OpenAIEngine
 from worker.engine.openai_http import Upstream
 from worker.engine.prefix_index import PrefixIndex
@@ -100,6 +100,10 @@ class Life:
     async def count_prompt(self, request: EngineRequest) -> int:
         """Tokens of the prompt; 0 when its server does not say."""
         body = request.body
+        try:
+            check_body(request.endpoint, body, self._limits)
+        except EngineRefused:
+            return 0
         asked = {name: body[name] for name in TOKENIZED if body.get(name) is not None}
         _, told = await self.asks.post("/tokenize", asked)
         count = told.get("count")

@@ -15,7 +15,7 @@ from protocol.errors import SetupError
 from protocol.states import Priority
 from protocol.wire import JsonObject
 from tests.support.waiting import FakeClock, eventually
-from tests.worker.engine.attempts import chat, collect, embedding
+from tests.worker.engine.attempts import chat, collect, completion, embedding
 from tests.worker.engine.vllm.stand_in import CRASH, HELLO, StandIn, default_config, said, streams
 from tests.worker.engine.vllm.test_kv_events import message, stored
 from worker.engine.base import (
@@ -68,6 +68,17 @@ async def test_requests_carry_priority_salt_and_session(engine: VllmEngine, stan
     (body,) = stand_in.bodies
     assert (body["priority"], body["session_id"], body["stream"]) == (2, wanted.request_id, True)
     assert len(body["cache_salt"]) == 32
+
+
+async def test_its_own_tokenizer_counts_a_prompt(engine: VllmEngine, stand_in: StandIn, server: TestServer) -> None:
+    assert await engine.count_prompt(chat("Hello", max_tokens=3, chat_template_kwargs={"a": 1})) == 7
+    assert stand_in.tokenized[0].keys() == {"model", "messages", "chat_template_kwargs"}
+    assert await engine.count_prompt(completion("Hey")) == 5
+    assert await engine.count_prompt(chat("Hello", chat_template_kwargs={"chat_template": "{{ x }}"})) == 0
+    await server.close()
+    assert await engine.count_prompt(completion("Hey")) == 0
+    await engine.close()
+    assert await engine.count_prompt(completion("Hey")) == 0
 
 
 async def test_a_server_without_priorities_gets_none(server: TestServer, stand_in: StandIn) -> None:
