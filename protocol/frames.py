@@ -14,8 +14,14 @@ _SEAL = b'{"seal":'
 """How a seal begins, as the functions write it."""
 
 
-def encode(chunks: Sequence[JsonObject], tokens: int = 0, after: Position | None = None) -> bytes:
-    """A frame's payload: a JSON array of chunks; an object around it where more is to be said."""
+def encode(chunks: Sequence[JsonObject], tokens: int | Sequence[int] = 0, after: Position | None = None) -> bytes:
+    """A frame's payload: a JSON array of chunks; an object around it where more is to be said.
+
+    Args:
+        chunks: what it says.
+        tokens: how many that is, or the tokens themselves.
+        after: see `Frame.after`.
+    """
     more: JsonObject = {"tokens": tokens} if tokens else {}
     if after:
         more["after"] = id_of(after)
@@ -31,7 +37,9 @@ def decode(frame_id: bytes, payload: bytes) -> Frame:
     if "seal" in value:
         return Frame(attempt, seq, seal=State(value["seal"]))
     after = parse_position(value["after"]) if "after" in value else None
-    return Frame(attempt, seq, chunks=tuple(value["chunks"]), tokens=int(value.get("tokens", 0)), after=after)
+    tokens = value.get("tokens", 0)
+    told = {"ids": tuple(tokens)} if isinstance(tokens, list) else {"tokens": int(tokens)}
+    return Frame(attempt, seq, chunks=tuple(value["chunks"]), after=after, **told)
 
 
 def last_text(log: Sequence[Frame]) -> tuple[Frame, ...]:

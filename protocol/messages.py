@@ -219,6 +219,8 @@ class Frame:
     seal: State | None = None
     tokens: int = 0
     """How many its chunks are; 0 where that was not said."""
+    ids: tuple[int, ...] = ()
+    """The tokens themselves, where the engine tells them: some may have no text yet."""
     after: Position | None = None
     """The frame of an older attempt whose text this one goes on with."""
 

@@ -1,7 +1,7 @@
 """One attempt of a job: generate, and say how it ended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -16,6 +16,7 @@ from protocol.wire import JsonObject
 from worker.backoff import chance
 from worker.engine.base import Capacity, Engine, EngineError, EngineFault, EngineRefused, EngineRequest
 from worker.engine.openai_rules import speaks
+from worker.engine.token_ids import without_ids
 from worker.figures import Tempo
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
@@ -159,6 +160,8 @@ class Runner:
         """Bring the rest of a text that earlier attempts have begun; the response is that of the whole."""
         attempt.out.begin(plan.after)
         attempt.transcript = Transcript(request.endpoint, plan.said)
+        for chunk in plan.opening:
+            self._tell(attempt, chunk)
         if plan.request:
             await self._listen(attempt, plan.request, plan.joined)
         for chunk in plan.closing:
@@ -168,20 +171,22 @@ class Runner:
     async def _listen(
         self, attempt: Attempt, request: EngineRequest, join: Callable[[JsonObject], JsonObject | None]
     ) -> None:
+        asks = bool(request.body.get("return_token_ids"))
         async with aclosing(self._engine.generate(request)) as chunks:
             async for chunk in chunks:
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError
                 if joined := join(chunk):
-                    self._tell(attempt, joined)
+                    plain, ids = (joined, ()) if asks else without_ids(joined)
+                    self._tell(attempt, plain, ids)
 
-    def _tell(self, attempt: Attempt, chunk: JsonObject) -> None:
+    def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
         first = self._hear(attempt, chunk)
         if attempt.transcript:
             attempt.transcript.add(chunk)
         if attempt.started.spec.stream:
-            self._outbox.say(attempt.out, chunk, at_once=first)
+            self._outbox.say(attempt.out, chunk, ids, at_once=first)
 
     def _hear(self, attempt: Attempt, chunk: JsonObject) -> bool:
         """Count a chunk that says something; whether it is the first."""

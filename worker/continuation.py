@@ -34,10 +34,18 @@ _ONLY: Mapping[str, Sequence[object]] = {
     "tool_choice": ["none", "auto"],
     "response_format": [{"type": "text"}],
     "skip_special_tokens": [True],
+    "return_token_ids": [False],
     "add_generation_prompt": [True],
 }
 """Members that must be missing, null or one of these."""
 _BUDGETS = ("max_tokens", "max_completion_tokens")
+_CHATS_OWN = frozenset(
+    (
+        *("messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"),
+        *("max_completion_tokens", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs", "store", "metadata"),
+    )
+)
+"""Members of chats that completions do not have, or that are in the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ def continuation(endpoint: Endpoint, body: JsonObject, text: str, *, chats: bool
     """
     if endpoint == "/v1/embeddings":
         return NotContinuable("embeddings have no text")
-    if reason := _member_that_counts(body) or _end_that_counts(body, text):
+    if reason := member_that_counts(body) or _end_that_counts(body, text):
         return NotContinuable(reason)
     if not text:
         return body
@@ -95,6 +103,26 @@ def continuation(endpoint: Endpoint, body: JsonObject, text: str, *, chats: bool
     return _chat(body, text)
 
 
+def continuation_by_tokens(
+    body: JsonObject, text: str, prompt: Sequence[int], said: Sequence[int]
+) -> JsonObject | NotContinuable:
+    """The same for `/v1/completions` in tokens: exact, whatever the text's pieces would be made of a second time.
+
+    Args:
+        body: the user's, of a chat or a completion.
+        text: what was said so far, by its tokens.
+        prompt: the tokens of the user's prompt.
+        said: those of the text.
+    """
+    if reason := member_that_counts(body) or _end_that_counts(body, text) or _more_than_text(body):
+        return NotContinuable(reason)
+    limits = [body[name] for name in _BUDGETS if body.get(name) is not None]
+    if not limits:
+        return NotContinuable("it has no max_tokens, and completions have another default than chats")
+    kept = {name: value for name, value in body.items() if name not in _CHATS_OWN}
+    return {**kept, "prompt": [*prompt, *said], "max_tokens": min(limits)}
+
+
 def rest_of_budget(body: JsonObject, tokens: int) -> JsonObject | None:
     """The body with its limits less the tokens that were said; None when none are left."""
     told = {name: body[name] for name in (*_BUDGETS, "min_tokens") if isinstance(body.get(name), int)}
@@ -102,7 +130,7 @@ def rest_of_budget(body: JsonObject, tokens: int) -> JsonObject | None:
     return None if any(rest.get(name) == 0 for name in _BUDGETS) else {**body, **rest}
 
 
-def _member_that_counts(body: JsonObject) -> str:
+def member_that_counts(body: JsonObject) -> str:
     """Why a member makes the job start over; empty when none does."""
     for name, value in body.items():
         if value is None or name in _HARMLESS:
@@ -137,8 +165,8 @@ def _completion(body: JsonObject, text: str) -> JsonObject | NotContinuable:
 
 def _chat(body: JsonObject, text: str) -> JsonObject | NotContinuable:
     messages: Sequence[JsonObject] = body.get("messages") or ()
-    if not all(_is_plain(message.get("content")) for message in messages):
-        return NotContinuable("its messages hold more than text")
+    if reason := _more_than_text(body):
+        return NotContinuable(reason)
     if text[-1].isspace():
         return NotContinuable("its text ends with white space, which chat templates may cut off")
     begun = body.get("continue_final_message") is True
@@ -150,6 +178,11 @@ def _chat(body: JsonObject, text: str) -> JsonObject | NotContinuable:
     else:
         messages = [*messages, {"role": "assistant", "content": text}]
     return {**body, "messages": messages, "add_generation_prompt": False, "continue_final_message": True}
+
+
+def _more_than_text(body: JsonObject) -> str:
+    plain = all(_is_plain(message.get("content")) for message in body.get("messages") or ())
+    return "" if plain else "its messages hold more than text"
 
 
 def _is_plain(content: object) -> bool:

@@ -1,6 +1,7 @@
 """What one attempt still has to tell Redis: frames, then its end. Bookkeeping without I/O."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar, cast
@@ -29,6 +30,7 @@ class _Frame:
     seq: int
     chunks: list[JsonObject]
     tokens: int
+    ids: list[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +53,7 @@ class Outgoing:
     _waiting: list[JsonObject] = field(default_factory=list)
     _frames: deque[_Frame] = field(default_factory=deque)
     _tokens: int = 0
+    _ids: list[int] = field(default_factory=list)
     _after: Position | None = None
     _last: int = 0
     _logged: int = 0
@@ -60,10 +63,11 @@ class Outgoing:
         self._after = after
         self._last = self._logged = self._root
 
-    def say(self, chunk: JsonObject, tokens: int = 1) -> None:
-        """Add a chunk to the next frame; if it speaks, its text is so many tokens."""
+    def say(self, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
+        """Add a chunk to the next frame, and its tokens where they are known."""
         self._waiting.append(chunk)
-        self._tokens += tokens * speaks(chunk)
+        self._tokens += speaks(chunk)
+        self._ids += ids
         if len(self._waiting) >= GATHERED_CHUNKS:
             self._waiting = merge_chunks(self._waiting)
 
@@ -85,8 +89,8 @@ class Outgoing:
         """All that Redis does not have yet, in order; chunks that wait become one frame."""
         if self._waiting:
             self._last += 1
-            self._frames.append(_Frame(self._last, merge_chunks(self._waiting), self._tokens))
-            self._waiting, self._tokens = [], 0
+            self._frames.append(_Frame(self._last, merge_chunks(self._waiting), self._tokens, self._ids))
+            self._waiting, self._tokens, self._ids = [], 0, []
         calls = [self._emit(frame) for frame in self._missing()]
         if isinstance(self._ending, Finish):
             outcome, first = self._ending.outcome, self.first_token_after_ms
@@ -121,8 +125,8 @@ class Outgoing:
         who = self.handle, self.attempt, self.worker
         after = self._after if frame.seq == self._root + 1 else None
         # One for each chunk that speaks is what readers assume.
-        tokens = 0 if frame.tokens == sum(map(speaks, frame.chunks)) else frame.tokens
-        return _widened(emit(*who, frame.seq, frame.chunks, tokens=tokens, after=after))
+        count = 0 if frame.tokens == sum(map(speaks, frame.chunks)) else frame.tokens
+        return _widened(emit(*who, frame.seq, frame.chunks, tokens=frame.ids or count, after=after))
 
     def _missing(self) -> list[_Frame]:
         """Frames that the log lacks."""

@@ -21,13 +21,14 @@ def emit(
     seq: int,
     chunks: Sequence[JsonObject],
     *,
-    tokens: int = 0,
+    tokens: int | Sequence[int] = 0,
     after: Position | None = None,
 ) -> Call[int]:
     """Append frame `seq` (from 1, without holes).
 
     An attempt that goes on with an older one's text begins after that one's last frame, `after`: its first frame has
-    the next number and names it. `tokens` is how many the frame's text was, 0 for as many as it has chunks.
+    the next number and names it. `tokens` are those of the frame's text, or how many they are, 0 for as many as it has
+    chunks that speak.
 
     Yields the last sequence number in the log: `seq` or above when the frame is there, below when frames are missing
     before it (send those first); `STALE` when the attempt is not this worker's; `UPROOTED` when the log does not end

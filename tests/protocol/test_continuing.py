@@ -136,4 +136,6 @@ def test_payloads_say_more_only_where_there_is_more() -> None:
         payload = frames.encode([chunk("a")], tokens, after)
         assert not frames.is_seal(b"5-8 " + payload)
         assert frames.decode(b"5-8", payload) == Frame(5, 8, (chunk("a"),), tokens=tokens, after=after)
+    payload = frames.encode([chunk("a")], [7, 9])
+    assert frames.decode(b"5-8", payload) == Frame(5, 8, (chunk("a"),), ids=(7, 9))
     assert frames.is_seal(b'5-8 {"seal":"completed"}')

@@ -1,7 +1,7 @@
 """A worker on a real server, an engine that says what the test says, and a dispatcher of a few lines."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,6 +80,8 @@ class PuppetEngine:
         self.continues_chats = continues_chats
         self.counts: dict[int, int] = {}
         """Tokens of prompts, by how many messages they have."""
+        self.words: dict[int, str] = {}
+        """Texts of tokens; what is missing is a piece of a character."""
         self.starts = 0
         self.flights: list[Flight] = []
         self.may_start = asyncio.Event()
@@ -106,8 +108,12 @@ class PuppetEngine:
         finally:
             await chunks.aclose()
 
-    async def count_prompt(self, request: EngineRequest) -> int:
-        return self.counts.get(len(request.body["messages"]), 0)
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        return list(range(self.counts.get(len(request.body["messages"]), 0)))
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        del request
+        return "".join(self.words.get(number, "\ufffd") for number in ids)
 
     async def load(self) -> EngineLoad:
         return EngineLoad(running=len(self.open()))

@@ -1,7 +1,7 @@
 """llama.cpp as a supervised child process: the engine that needs nothing but a wheel and a model file."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -60,10 +60,15 @@ class LlamaEngine:
             async for chunk in chunks:
                 yield chunk
 
-    async def count_prompt(self, request: EngineRequest) -> int:
+    async def tokenize(self, request: EngineRequest) -> list[int]:
         """Not told: its chunks are tokens, and counted as they come."""
         del request
-        return 0
+        return []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """Not told either."""
+        del request, ids
+        return ""
 
     async def load(self) -> EngineLoad:
         """Counted requests, and the child's resident memory."""

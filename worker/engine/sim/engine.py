@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -114,10 +114,15 @@ class SimEngine:
         finally:
             self._close(request.request_id, job)
 
-    async def count_prompt(self, request: EngineRequest) -> int:
+    async def tokenize(self, request: EngineRequest) -> list[int]:
         """Not told: its chunks are tokens, and counted as they come."""
         del request
-        return 0
+        return []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """Not told either."""
+        del request, ids
+        return ""
 
     async def load(self) -> EngineLoad:
         """Exact; it has no process of its own, so no resident memory."""

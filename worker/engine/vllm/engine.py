@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -65,9 +65,13 @@ class VllmEngine:
             async for chunk in chunks:
                 yield chunk
 
-    async def count_prompt(self, request: EngineRequest) -> int:
-        """By its own tokenizer; see `Engine.count_prompt`."""
-        return await self._life.count_prompt(request) if self._life else 0
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """By its own tokenizer; see `Engine.tokenize`."""
+        return await self._life.tokenize(request) if self._life else []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """By its own tokenizer; see `Engine.detokenize`."""
+        return await self._life.detokenize(request, ids) if self._life else ""
 
     async def load(self) -> EngineLoad:
         """Its own figures; see `Engine.load`."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from worker.engine.base import EngineDead, EngineFault, EngineLoad, EngineRefuse
 from worker.engine.openai import OpenAIEngine
 from worker.engine.openai_http import Upstream
 from worker.engine.prefix_index import PrefixIndex
+from worker.engine.token_ids import ids_of
 from worker.engine.vllm import metrics
 from worker.engine.vllm.bodies import BodyLimits, check_body
 from worker.engine.vllm.body import engine_body, prompt_chars
@@ -97,17 +98,22 @@ class Life:
             raise
         self._remember(request, usage)
 
-    async def count_prompt(self, request: EngineRequest) -> int:
-        """Tokens of the prompt; 0 when its server does not say."""
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """The tokens of the prompt; none when its server does not say."""
         body = request.body
         try:
             check_body(request.endpoint, body, self._limits)
         except EngineRefused:
-            return 0
+            return []
         asked = {name: body[name] for name in TOKENIZED if body.get(name) is not None}
         _, told = await self.asks.post("/tokenize", asked)
-        count = told.get("count")
-        return count if isinstance(count, int) else 0
+        return ids_of(told.get("tokens"))
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """The text of tokens; empty when its server does not say."""
+        _, told = await self.asks.post("/detokenize", {"model": request.body.get("model"), "tokens": ids})
+        text = told.get("prompt")
+        return text if isinstance(text, str) else ""
 
     async def load(self) -> EngineLoad:
         """What the engine said within the last `READ_S`; zeros when it does not answer."""

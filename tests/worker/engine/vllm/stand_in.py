@@ -90,6 +90,7 @@ class StandIn:
         for path in ("/sleep", "/wake_up"):
             app.router.add_post(path, self._order)
         app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/detokenize", self._detokenize)
         for path in ("chat/completions", "completions", "embeddings"):
             app.router.add_post(f"/v1/{path}", self._post)
         return app
@@ -128,11 +129,15 @@ class StandIn:
         return web.Response(status=self.order_status)
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        """A token a character, and two for what a template adds."""
+        """A token a character, after two that a template adds."""
         asked = loads(await request.read())
         self.tokenized.append(asked)
         texts = [message["content"] for message in asked.get("messages", ())] or [asked["prompt"]]
-        return web.json_response({"count": 2 + sum(map(len, texts)), "tokens": []})
+        return web.json_response({"tokens": [1, 2, *map(ord, "".join(texts))]})
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        asked = loads(await request.read())
+        return web.json_response({"prompt": "".join(map(chr, asked["tokens"]))})
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(loads(await request.read()))

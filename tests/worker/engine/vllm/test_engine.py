@@ -70,15 +70,26 @@ async def test_requests_carry_priority_salt_and_session(engine: VllmEngine, stan
     assert len(body["cache_salt"]) == 32
 
 
-async def test_its_own_tokenizer_counts_a_prompt(engine: VllmEngine, stand_in: StandIn, server: TestServer) -> None:
-    assert await engine.count_prompt(chat("Hello", max_tokens=3, chat_template_kwargs={"a": 1})) == 7
+async def test_its_own_tokenizer_tells_tokens(engine: VllmEngine, stand_in: StandIn, server: TestServer) -> None:
+    assert len(await engine.tokenize(chat("Hello", max_tokens=3, chat_template_kwargs={"a": 1}))) == 7
     assert stand_in.tokenized[0].keys() == {"model", "messages", "chat_template_kwargs"}
-    assert await engine.count_prompt(completion("Hey")) == 5
-    assert await engine.count_prompt(chat("Hello", chat_template_kwargs={"chat_template": "{{ x }}"})) == 0
+    ids = await engine.tokenize(completion("Hey"))
+    assert await engine.detokenize(completion("Hey"), ids[2:]) == "Hey"
+    assert await engine.tokenize(chat("Hello", chat_template_kwargs={"chat_template": "{{ x }}"})) == []
     await server.close()
-    assert await engine.count_prompt(completion("Hey")) == 0
-    await engine.close()
-    assert await engine.count_prompt(completion("Hey")) == 0
+    for _ in range(2):
+        assert await engine.tokenize(completion("Hey")) == []
+        assert await engine.detokenize(completion("Hey"), ids) == ""
+        await engine.close()
+
+
+async def test_it_is_asked_for_tokens_where_another_attempt_may_need_them(
+    engine: VllmEngine, stand_in: StandIn
+) -> None:
+    await collect(engine, chat("Hi"))
+    await collect(engine, chat("Hi", n=2))
+    await collect(engine, chat("Hi", return_token_ids=False))
+    assert [body.get("return_token_ids") for body in stand_in.bodies] == [True, None, True]
 
 
 async def test_a_server_without_priorities_gets_none(server: TestServer, stand_in: StandIn) -> None:
