@@ -127,16 +127,15 @@ async def _plan(
 async def _by_tokens(
     engine: Engine, request: EngineRequest, text: str, frames: Sequence[Frame], prompt: list[int]
 ) -> _Plan | None:
-    """None when the log does not have all tokens, or they are not the text."""
-    if not all(frame.ids for frame in frames if frame.text):
-        return None
+    """None when the log's tokens are not its text."""
     said = [number for frame in frames for number in frame.ids]
+    whole = await engine.detokenize(request, said) if said else ""
     for _ in range(_LONGEST_CHARACTER):
-        whole = await engine.detokenize(request, said)
-        if not whole.endswith("\ufffd"):
+        if len(said) < 2 or not whole.endswith("\ufffd"):
             break
         # The last one holds a part of a character: it is generated once more.
         said.pop()
+        whole = await engine.detokenize(request, said)
     body = continuation_by_tokens(request.body, whole, prompt, said)
     if isinstance(body, NotContinuable) or not whole.startswith(text):
         return None
