@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from protocol.wire import JsonObject
-from worker.continuation import NotContinuable, Partial, continuation, read_partial, rest_of_budget
+from worker.continuation import (
+    NotContinuable,
+    Partial,
+    continuation,
+    continuation_by_tokens,
+    read_partial,
+    rest_of_budget,
+)
 
 SAID = "Once upon"
 
@@ -62,6 +69,7 @@ def test_where_nothing_was_said_the_body_stays(body: JsonObject) -> None:
         {"n": 1, "logprobs": None, "top_logprobs": 0, "tools": None, "user": "u", "metadata": {"a": "b"}},
         {"frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.1, "logit_bias": {"5": 1}},
         {"seed": 7, "temperature": 0},
+        {"return_token_ids": False, "skip_special_tokens": True},
         {"stream": True, "stream_options": {"include_usage": True}, "response_format": {"type": "text"}},
     ],
 )
@@ -189,3 +197,39 @@ def test_chunks_are_read_as_text() -> None:
 )
 def test_chunks_that_say_more_than_text_make_a_job_start_over(chunk: JsonObject) -> None:
     assert isinstance(read_partial([chunk]), NotContinuable)
+
+
+PROMPT, TOKENS = [1, 2], [8, 9]
+
+
+def in_tokens(body: JsonObject, text: str = SAID) -> JsonObject | NotContinuable:
+    return continuation_by_tokens(body, text, PROMPT, TOKENS)
+
+
+def test_in_tokens_chats_and_completions_are_one() -> None:
+    wanted = {"model": "m", "prompt": [1, 2, 8, 9], "max_tokens": 7, "temperature": 0}
+    assert in_tokens(completion(max_tokens=7, temperature=0)) == wanted
+    assert in_tokens(chat(max_completion_tokens=7, temperature=0, chat_template_kwargs={"a": 1}, tools=[])) == wanted
+    assert in_tokens(chat(max_tokens=9, max_completion_tokens=7, temperature=0, metadata={"a": "b"})) == wanted
+
+
+def test_in_tokens_white_space_and_prompts_of_tokens_are_no_matter() -> None:
+    assert isinstance(in_tokens(chat(max_tokens=7), "Once \n"), dict)
+    assert isinstance(in_tokens(completion(prompt=[1, 2])), dict)
+    mine = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert isinstance(in_tokens(chat(max_tokens=7, messages=mine)), dict)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (chat(), SAID),
+        (chat(max_tokens=7, n=2), SAID),
+        (chat(max_tokens=7, seed=1), SAID),
+        (chat(max_tokens=7, stop="ponds"), "Once upon"),
+        (chat(max_tokens=7), "Once \ufffd"),
+        (chat(max_tokens=7, messages=[{"role": "user", "content": [{"type": "image_url"}]}]), SAID),
+    ],
+)
+def test_in_tokens_the_rest_of_the_table_is_the_same(body: JsonObject, text: str) -> None:
+    assert isinstance(in_tokens(body, text), NotContinuable)

@@ -15,7 +15,7 @@ from protocol.errors import SetupError
 from protocol.states import Priority
 from protocol.wire import JsonObject
 from tests.support.waiting import FakeClock, eventually
-from tests.worker.engine.attempts import chat, collect, completion, embedding
+from tests.worker.engine.attempts import chat, collect, embedding
 from tests.worker.engine.vllm.stand_in import CRASH, HELLO, StandIn, default_config, said, streams
 from tests.worker.engine.vllm.test_kv_events import message, stored
 from worker.engine.base import (
@@ -68,28 +68,6 @@ async def test_requests_carry_priority_salt_and_session(engine: VllmEngine, stan
     (body,) = stand_in.bodies
     assert (body["priority"], body["session_id"], body["stream"]) == (2, wanted.request_id, True)
     assert len(body["cache_salt"]) == 32
-
-
-async def test_its_own_tokenizer_tells_tokens(engine: VllmEngine, stand_in: StandIn, server: TestServer) -> None:
-    assert len(await engine.tokenize(chat("Hello", max_tokens=3, chat_template_kwargs={"a": 1}))) == 7
-    assert stand_in.tokenized[0].keys() == {"model", "messages", "chat_template_kwargs"}
-    ids = await engine.tokenize(completion("Hey"))
-    assert await engine.detokenize(completion("Hey"), ids[2:]) == "Hey"
-    assert await engine.tokenize(chat("Hello", chat_template_kwargs={"chat_template": "{{ x }}"})) == []
-    await server.close()
-    for _ in range(2):
-        assert await engine.tokenize(completion("Hey")) == []
-        assert await engine.detokenize(completion("Hey"), ids) == ""
-        await engine.close()
-
-
-async def test_it_is_asked_for_tokens_where_another_attempt_may_need_them(
-    engine: VllmEngine, stand_in: StandIn
-) -> None:
-    await collect(engine, chat("Hi"))
-    await collect(engine, chat("Hi", n=2))
-    await collect(engine, chat("Hi", return_token_ids=False))
-    assert [body.get("return_token_ids") for body in stand_in.bodies] == [True, None, True]
 
 
 async def test_a_server_without_priorities_gets_none(server: TestServer, stand_in: StandIn) -> None:
