@@ -16,7 +16,7 @@ from protocol.wire import JsonObject
 from worker.backoff import chance
 from worker.engine.base import Capacity, Engine, EngineError, EngineFault, EngineRefused, EngineRequest
 from worker.engine.openai_rules import speaks
-from worker.engine.token_ids import without_ids
+from worker.engine.token_ids import is_mute, without_ids
 from worker.figures import Tempo
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
@@ -178,8 +178,11 @@ class Runner:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError
                 if joined := join(chunk):
-                    plain, ids = (joined, ()) if asks else without_ids(joined)
-                    self._tell(attempt, plain, ids)
+                    plain, ids = (joined, []) if asks else without_ids(joined)
+                    if ids and is_mute(plain):
+                        attempt.out.note(ids)
+                    else:
+                        self._tell(attempt, plain, ids)
 
     def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
         first = self._hear(attempt, chunk)

@@ -71,6 +71,10 @@ class Outgoing:
         if len(self._waiting) >= GATHERED_CHUNKS:
             self._waiting = merge_chunks(self._waiting)
 
+    def note(self, ids: Sequence[int]) -> None:
+        """Add tokens that have no text yet to the next frame."""
+        self._ids += ids
+
     def end(self, ending: Finish | GiveBack) -> None:
         """Say how it ends, after all that was said before."""
         self._ending = ending

@@ -93,6 +93,20 @@ async def test_where_the_tokens_are_not_the_text_it_goes_on_by_text(valkey_url: 
         assert flight.request.body["continue_final_message"] is True
 
 
+async def test_tokens_without_text_are_kept_and_not_shown(valkey_url: str) -> None:
+    async with staged(valkey_url, talkative()) as stage:
+        handle, flight = await stage.begin(body=dumps(body(max_tokens=9)))
+        for chunk in (piece("", ONE), piece("One", TWO), piece("", THREE)):
+            flight.pass_on(chunk)
+        flight.pass_on(piece(" two t"))
+        await eventually(lambda: stage.log_text(handle) == "One two t")
+        assert "" not in [
+            chunk["choices"][0]["delta"]["content"] for f in stage.driver.log(handle) for chunk in f.chunks
+        ]
+        flight = await died(stage, handle, flight)
+        assert flight.request.body["prompt"] == [*PROMPT, ONE, TWO, THREE]
+
+
 async def test_white_space_at_the_end_is_no_matter(valkey_url: str) -> None:
     engine = talkative()
     engine.words[TWO] = "\n\n"

@@ -1,6 +1,7 @@
 """Tokens by their numbers, as vLLM brings them in a stream's chunks (`return_token_ids`): pure."""
 
 from protocol.wire import JsonObject
+from worker.engine.openai_rules import speaks
 
 _CHOICE, _PROMPT = "token_ids", "prompt_token_ids"
 
@@ -9,6 +10,13 @@ def ids_of(value: object) -> list[int]:
     """A list of token ids; none for anything else."""
     fits = isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
     return list(value) if fits and isinstance(value, list) else []
+
+
+def is_mute(chunk: JsonObject) -> bool:
+    """Whether a chunk says nothing at all: its tokens have no text yet."""
+    choices = chunk.get("choices") or ()
+    matters = any(choice.get("finish_reason") or (choice.get("delta") or {}).get("role") for choice in choices)
+    return not (matters or speaks(chunk) or chunk.get("usage"))
 
 
 def without_ids(chunk: JsonObject) -> tuple[JsonObject, list[int]]:
