@@ -160,16 +160,18 @@ class Runner:
         """Bring the rest of a text that earlier attempts have begun; the response is that of the whole."""
         attempt.out.begin(plan.after)
         attempt.transcript = Transcript(request.endpoint, plan.said)
-        for chunk in plan.opening:
-            self._tell(attempt, chunk)
         if plan.request:
-            await self._listen(attempt, plan.request, plan.joined)
+            await self._listen(attempt, plan.request, plan.joined, plan.opening)
         for chunk in plan.closing:
             self._tell(attempt, chunk)
         return attempt.transcript.response()
 
     async def _listen(
-        self, attempt: Attempt, request: EngineRequest, join: Callable[[JsonObject], JsonObject | None]
+        self,
+        attempt: Attempt,
+        request: EngineRequest,
+        join: Callable[[JsonObject], JsonObject | None],
+        opening: Sequence[JsonObject] = (),
     ) -> None:
         asks = bool(request.body.get("return_token_ids"))
         async with aclosing(self._engine.generate(request)) as chunks:
@@ -177,6 +179,10 @@ class Runner:
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError
+                # Not before: an engine that refuses to go on must find nothing told.
+                for first in opening:
+                    self._tell(attempt, first)
+                opening = ()
                 if joined := join(chunk):
                     plain, ids = (joined, []) if asks else without_ids(joined)
                     if ids and is_mute(plain):

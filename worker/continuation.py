@@ -135,6 +135,8 @@ def member_that_counts(body: JsonObject) -> str:
     for name, value in body.items():
         if value is None or name in _HARMLESS:
             continue
+        if name == "add_generation_prompt" and body.get("continue_final_message") is True:
+            continue
         # By type too: to Python False is 0, which asks for log probabilities.
         if not any(value == fine and type(value) is type(fine) for fine in _ONLY.get(name, ())):
             return f"its body has {name}" if name.isascii() and name.isidentifier() else "its body has unknown members"

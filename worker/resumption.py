@@ -11,6 +11,7 @@ from worker.continuation import (
     Partial,
     continuation,
     continuation_by_tokens,
+    member_that_counts,
     read_partial,
     rest_of_budget,
 )
@@ -33,7 +34,7 @@ class Resumption:
         said: the chunks of earlier attempts.
         after: the last frame of theirs.
         tokens: how many tokens are said.
-        opening: what those say beyond the text that was sent.
+        opening: what those say beyond the text that was sent; comes before all that the engine says.
         request: what the engine is asked; None when nothing is left to generate.
         closing: in that case what the answer lacks.
     """
@@ -101,17 +102,19 @@ async def resume(engine: Engine, request: EngineRequest, frames: Sequence[Frame]
     rest = rest_of_budget(plan.request.body, plan.tokens)
     _log.info("goes_on", request=request.request_id, after_tokens=plan.tokens, at_end=rest is None)
     opening = (_chunk(said, plan.beyond, None),) if plan.beyond else ()
-    whole = Resumption(said, after, plan.tokens, opening)
     if rest is None:
-        return replace(whole, closing=(_chunk(said, "", "length"), _usage(said, plan.prompt_tokens, plan.tokens)))
+        end = (_chunk(said, "", "length"), _usage(said, plan.prompt_tokens, plan.tokens))
+        return Resumption(said, after, plan.tokens, closing=opening + end)
     longer = replace(plan.request, body=rest, prompt_tokens=request.prompt_tokens + plan.tokens)
-    return replace(whole, request=longer)
+    return Resumption(said, after, plan.tokens, opening, longer)
 
 
 async def _plan(
     engine: Engine, request: EngineRequest, partial: Partial, frames: Sequence[Frame], *, chats: bool
 ) -> _Plan | NotContinuable:
     """By tokens where they are known, else by text."""
+    if reason := member_that_counts(request.body):
+        return NotContinuable(reason)
     prompt = ids_of(request.body.get("prompt")) or await engine.tokenize(request)
     if prompt and partial.text and (plan := await _by_tokens(engine, request, partial.text, frames, prompt)):
         return plan

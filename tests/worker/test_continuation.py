@@ -48,12 +48,12 @@ def test_a_chat_goes_on_with_the_assistants_message() -> None:
 
 def test_a_message_that_the_user_began_goes_on() -> None:
     mine = chat(messages=[{"role": "assistant", "content": "Well: "}], continue_final_message=True)
-    found = goes_on({**mine, "add_generation_prompt": False})
-    assert isinstance(found, NotContinuable)
-    found = goes_on(mine)
-    assert isinstance(found, dict)
-    assert found["messages"] == [{"role": "assistant", "content": "Well: Once upon"}]
-    assert found["add_generation_prompt"] is False
+    for asked in (mine, {**mine, "add_generation_prompt": False}):
+        found = goes_on(asked)
+        assert isinstance(found, dict)
+        assert found["messages"] == [{"role": "assistant", "content": "Well: Once upon"}]
+        assert found["add_generation_prompt"] is False
+    assert "add_generation_prompt" in why_not(chat(add_generation_prompt=False))
 
 
 @pytest.mark.parametrize("body", [chat(), completion(), completion(max_tokens=None)])

@@ -11,7 +11,8 @@ from tests.support.builders import SPEC
 from tests.support.waiting import eventually
 from tests.worker.stage import Flight, PuppetEngine, Stage, staged, word
 from tests.worker.test_going_on import again, body
-from worker.engine.base import EngineDead
+from worker.engine.answers import error_body
+from worker.engine.base import EngineDead, EngineRefused
 
 COMPLETION = SPEC.model_copy(update={"endpoint": "/v1/completions"})
 PROMPT = list(range(10))
@@ -76,6 +77,19 @@ async def test_a_chat_goes_on_as_a_completion_in_tokens(redis_url: str) -> None:
         assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
         assert {chunk["id"] for chunk in chunks} == {"c"}
         assert b"token_ids" not in dumps(chunks)
+
+
+async def test_an_engine_that_refuses_tokens_is_asked_for_all_of_it(valkey_url: str) -> None:
+    async with staged(valkey_url, talkative()) as stage:
+        handle, flight = await cut(stage, piece("One t", ONE, TWO))
+        flight.fail(EngineRefused(400, error_body("no", "bad_request")))
+        await eventually(lambda: flight.closed)
+        flight = await stage.engine.flight("a")
+        assert flight.request.body == body(max_tokens=9)
+        flight.say("Uno")
+        flight.end()
+        await stage.reaches(handle, State.COMPLETED)
+        assert stage.outcome(handle).text == "Uno"
 
 
 async def test_a_token_that_is_part_of_a_character_is_generated_again(valkey_url: str) -> None:
