@@ -30,7 +30,7 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences
 .PHONY: bench-dispatch bench-reality
-.PHONY: demo-vllm test-vllm bench-vllm bench-runbatch vllm-env lock-vllm
+.PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ bench-vllm: $(DEV) $(VLLM) ## measure what the fleet adds to one real vLLM serve
 
 bench-runbatch: $(DEV) $(VLLM) ## measure a batch through the fleet beside vLLM's own batch module
 	@$(BIN)/python -m bench.runbatch $(ARGS)
+
+continue-vllm: $(DEV) $(VLLM) ## kill real vLLM workers in mid-stream and compare the texts (about 10 minutes)
+	@$(BIN)/python -m bench.continue_vllm $(ARGS)
 
 vllm-env: $(VLLM) ## make .venv-vllm, which has real vLLM for the CPU (2.5 GB)
 

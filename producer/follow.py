@@ -73,7 +73,13 @@ class Place:
         return [*([Truncated()] if missing else []), Sealed(end.id, alone=False)]
 
     def _is_next(self, frame: Frame) -> bool:
-        return frame.seq == (self.seq + 1 if frame.attempt == self.attempt else 1)
+        if frame.attempt == self.attempt:
+            return frame.seq == self.seq + 1
+        return frame.after == self.position if frame.after else frame.seq == 1
+
+    def _goes_on(self, frame: Frame) -> bool:
+        """Whether it belongs to the text that was delivered, though frames between may be missing."""
+        return frame.after is not None and frame.after[0] == self.attempt and self.seq <= frame.after[1]
 
     def _restart(self, attempt: int, seal: State | None) -> list[Step]:
         """Text of an older attempt counts no more, unless the newer one ended without any: then it is all there is."""
@@ -81,7 +87,7 @@ class Place:
         return [Restart(NEW_ATTEMPT)] if replaced else []
 
     def _deliver(self, frame: Frame, *, missing: bool = False) -> list[Step]:
-        steps = self._restart(frame.attempt, frame.seal)
+        steps = [] if self._goes_on(frame) else self._restart(frame.attempt, frame.seal)
         if missing:
             steps.append(Truncated())
         self.attempt, self.seq = frame.position

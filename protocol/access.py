@@ -107,7 +107,7 @@ def worker(label: str) -> Role:
         _may("hmget hget hset pexpire", "job:*"),
         _may("get set del", "body:*"),
         _may("set", "result:*", how="%W"),
-        _may("xadd pexpire", "tokens:*", how="%W"),
+        _may("xadd pexpire xlen xrange xrevrange", "tokens:*"),
         _may("xadd pexpire", "done:*", how="%W"),
         _may("hincrby persist", "tenant:*"),
         _may("hincrby", "clock"),

@@ -14,6 +14,8 @@ MOST = 2**53
 """So many tokens or ms are never reached, and no float rounds them."""
 Tokens = Annotated[int, Field(ge=0, le=MOST)]
 MAX_SHARDS = 1_024
+Position = tuple[int, int]
+"""A frame's place: attempt and sequence number."""
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
 
 
@@ -218,6 +220,12 @@ class Frame:
     seq: int
     chunks: tuple[JsonObject, ...] = ()
     seal: State | None = None
+    tokens: int = 0
+    """How many its chunks are; 0 where that was not said."""
+    ids: tuple[int, ...] = ()
+    """The tokens themselves, where the engine tells them: some may have no text yet."""
+    after: Position | None = None
+    """The frame of an older attempt whose text this one goes on with."""
 
     @property
     def id(self) -> str:
@@ -225,7 +233,7 @@ class Frame:
         return f"{self.attempt}-{self.seq}"
 
     @property
-    def position(self) -> tuple[int, int]:
+    def position(self) -> Position:
         """Orders frames over attempts."""
         return self.attempt, self.seq
 
@@ -272,6 +280,8 @@ class Started:
     tries: int
     strikes: int
     deadline_left_ms: int
+    said: tuple[Frame, ...] = ()
+    """The text that the attempts before have left, whole from its first frame on; empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True)

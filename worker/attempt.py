@@ -1,7 +1,7 @@
 """One attempt of a job: generate, and say how it ended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,13 +14,15 @@ from protocol.log import get_logger
 from protocol.messages import Started
 from protocol.wire import JsonObject
 from worker.backoff import chance
-from worker.engine.base import Engine, EngineError, EngineFault, EngineRequest
+from worker.engine.base import Capacity, Engine, EngineError, EngineFault, EngineRefused, EngineRequest
 from worker.engine.openai_rules import speaks
+from worker.engine.token_ids import is_mute, without_ids
 from worker.figures import Tempo
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
+from worker.resumption import Resumption, resume
 from worker.transcript import Transcript
-from worker.verdict import Drop, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
+from worker.verdict import Drop, GiveBack, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
 
 _log = get_logger("worker")
 
@@ -77,16 +79,23 @@ class Runner:
     Args:
         engine: where.
         outbox: takes what they say and how they end.
+        capacity: what the engine holds now.
         max_tries: how often an engine may fail a job.
         clock: for the time to the first token.
         on_first: told of each attempt that has brought its first token.
     """
 
     def __init__(
-        self, engine: Engine, outbox: Outbox, max_tries: int, clock: Clock, on_first: Callable[[Attempt], None]
+        self,
+        engine: Engine,
+        capacity: Callable[[], Capacity],
+        outbox: Outbox,
+        max_tries: int,
+        clock: Clock,
+        on_first: Callable[[Attempt], None],
     ) -> None:
-        self._engine, self._outbox, self._max_tries, self._clock = engine, outbox, max_tries, clock
-        self._on_first = on_first
+        self._engine, self._capacity, self._outbox, self._clock = engine, capacity, outbox, clock
+        self._max_tries, self._on_first = max_tries, on_first
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
@@ -96,7 +105,16 @@ class Runner:
             failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
             verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
+        if isinstance(verdict, GiveBack):
+            self._leave_partial(attempt)
         self._outbox.end(attempt.out, verdict)
+
+    def _leave_partial(self, attempt: Attempt) -> None:
+        """Tell what was said of an answer that nobody reads along, so that the next attempt can go on with it."""
+        spec = attempt.started.spec
+        if attempt.transcript and not spec.stream and spec.endpoint != "/v1/embeddings":
+            for chunk in attempt.transcript.own():
+                self._outbox.say(attempt.out, chunk, at_once=False)
 
     async def _verdict(self, attempt: Attempt) -> Verdict:
         try:
@@ -126,19 +144,60 @@ class Runner:
 
     async def _generate(self, attempt: Attempt) -> JsonObject:
         request = _request(attempt)
-        attempt.transcript = transcript = Transcript(request.endpoint)
-        streams = attempt.started.spec.stream
+        said, chats = attempt.started.said, self._capacity().continues_chats
+        if said and (plan := await resume(self._engine, request, said, chats=chats)):
+            try:
+                return await self._go_on(attempt, request, plan)
+            except EngineRefused as refusal:
+                if attempt.tempo:
+                    raise
+                _log.info("starts_over", request=request.request_id, why=f"the {refusal}")
+                attempt.out.begin(None)
+        attempt.transcript = Transcript(request.endpoint)
+        await self._listen(attempt, request, lambda chunk: chunk)
+        return attempt.transcript.response()
+
+    async def _go_on(self, attempt: Attempt, request: EngineRequest, plan: Resumption) -> JsonObject:
+        """Bring the rest of a text that earlier attempts have begun; the response is that of the whole."""
+        attempt.out.begin(plan.after)
+        attempt.transcript = Transcript(request.endpoint, plan.said)
+        if plan.request:
+            await self._listen(attempt, plan.request, plan.joined, plan.opening)
+        for chunk in plan.closing:
+            self._tell(attempt, chunk)
+        return attempt.transcript.response()
+
+    async def _listen(
+        self,
+        attempt: Attempt,
+        request: EngineRequest,
+        join: Callable[[JsonObject], JsonObject | None],
+        opening: Sequence[JsonObject] = (),
+    ) -> None:
+        asks = bool(request.body.get("return_token_ids"))
         async with aclosing(self._engine.generate(request)) as chunks:
             async for chunk in chunks:
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError
-                first = self._hear(attempt, chunk)
-                transcript.add(chunk)
-                if streams:
-                    self._outbox.say(attempt.out, chunk, at_once=first)
-                failpoints.reach("worker.mid_stream", attempt.out.handle.own_id)
-        return transcript.response()
+                # Not before: an engine that refuses to go on must find nothing told.
+                for first in opening:
+                    self._tell(attempt, first)
+                opening = ()
+                if joined := join(chunk):
+                    plain, ids = (joined, []) if asks else without_ids(joined)
+                    if ids and is_mute(plain):
+                        attempt.out.note(ids)
+                    else:
+                        self._tell(attempt, plain, ids)
+                    failpoints.reach("worker.mid_stream", attempt.out.handle.own_id)
+
+    def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
+        first = self._hear(attempt, chunk)
+        if attempt.transcript:
+            attempt.transcript.add(chunk)
+        if attempt.started.spec.stream:
+            self._outbox.say(attempt.out, chunk, ids, at_once=first)
 
     def _hear(self, attempt: Attempt, chunk: JsonObject) -> bool:
         """Count a chunk that says something; whether it is the first."""

@@ -37,9 +37,9 @@ class Outbox:
         self._wake = asyncio.Event()
         self._backoff = Backoff()
 
-    def say(self, out: Outgoing, chunk: JsonObject, *, at_once: bool) -> None:
-        """Send a chunk, now or together with those that follow."""
-        out.say(chunk)
+    def say(self, out: Outgoing, chunk: JsonObject, ids: Sequence[int] = (), *, at_once: bool) -> None:
+        """Send a chunk and its tokens, now or together with those that follow."""
+        out.say(chunk, ids)
         if at_once:
             self._send_soon(out)
         elif out not in self._due:

@@ -1,15 +1,18 @@
 """What one attempt still has to tell Redis: frames, then its end. Bookkeeping without I/O."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar, cast
 
 from protocol.call import Call
-from protocol.functions import STALE, Finished, FinishReply, emit, finish, requeue
+from protocol.functions import STALE, UPROOTED, Finished, FinishReply, emit, finish, requeue
 from protocol.handle import Handle
+from protocol.messages import Position
 from protocol.wire import JsonObject
 from worker.assemble import merge_chunks
+from worker.engine.openai_rules import speaks
 from worker.verdict import Finish, GiveBack
 
 T = TypeVar("T")
@@ -26,6 +29,8 @@ GATHERED_CHUNKS = 64
 class _Frame:
     seq: int
     chunks: list[JsonObject]
+    tokens: int
+    ids: list[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,14 +52,28 @@ class Outgoing:
     _ending: Finish | GiveBack | None = None
     _waiting: list[JsonObject] = field(default_factory=list)
     _frames: deque[_Frame] = field(default_factory=deque)
+    _tokens: int = 0
+    _ids: list[int] = field(default_factory=list)
+    _after: Position | None = None
     _last: int = 0
     _logged: int = 0
 
-    def say(self, chunk: JsonObject) -> None:
-        """Add a chunk to the next frame."""
+    def begin(self, after: Position | None) -> None:
+        """Say whose text this attempt goes on with, before it says anything: by its last frame; None for nobody's."""
+        self._after = after
+        self._last = self._logged = self._root
+
+    def say(self, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
+        """Add a chunk to the next frame, and its tokens where they are known."""
         self._waiting.append(chunk)
+        self._tokens += speaks(chunk)
+        self._ids += ids
         if len(self._waiting) >= GATHERED_CHUNKS:
             self._waiting = merge_chunks(self._waiting)
+
+    def note(self, ids: Sequence[int]) -> None:
+        """Add tokens that have no text yet to the next frame."""
+        self._ids += ids
 
     def end(self, ending: Finish | GiveBack) -> None:
         """Say how it ends, after all that was said before."""
@@ -79,12 +98,13 @@ class Outgoing:
         """All that Redis does not have yet, in order; chunks that wait become one frame."""
         if self._waiting:
             self._last += 1
-            self._frames.append(_Frame(self._last, merge_chunks(self._waiting)))
-            self._waiting = []
+            self._frames.append(_Frame(self._last, merge_chunks(self._waiting), self._tokens, self._ids))
+            self._waiting, self._tokens, self._ids = [], 0, []
         calls = [self._emit(frame) for frame in self._missing()]
         if isinstance(self._ending, Finish):
             outcome, first = self._ending.outcome, self.first_token_after_ms
-            end = Finished(self.handle, self.attempt, self.worker, self._last, outcome, first)
+            said = self._last if self._last > self._root else 0
+            end = Finished(self.handle, self.attempt, self.worker, said, outcome, first)
             calls.append(_widened(finish(end)))
         elif self._ending:
             fault, delay_ms, why = self._ending.fault, self._ending.delay_ms, self._ending.why
@@ -100,11 +120,22 @@ class Outgoing:
                 self._log_ends_at(reply.missing_after)
         elif isinstance(reply, str) or reply == STALE:
             self.over = True
+        elif reply == UPROOTED:
+            self._break()
         else:
             self._log_ends_at(reply)
 
+    @property
+    def _root(self) -> int:
+        """The number of the frame that this attempt begins after."""
+        return self._after[1] if self._after else 0
+
     def _emit(self, frame: _Frame) -> Call[Reply]:
-        return _widened(emit(self.handle, self.attempt, self.worker, frame.seq, frame.chunks))
+        who = self.handle, self.attempt, self.worker
+        after = self._after if frame.seq == self._root + 1 else None
+        # One for each chunk that speaks is what readers assume.
+        count = 0 if frame.tokens == sum(map(speaks, frame.chunks)) else frame.tokens
+        return _widened(emit(*who, frame.seq, frame.chunks, tokens=frame.ids or count, after=after))
 
     def _missing(self) -> list[_Frame]:
         """Frames that the log lacks."""
@@ -113,16 +144,19 @@ class Outgoing:
         return list(islice(self._frames, max(0, self._logged + 1 - self._frames[0].seq), None))
 
     def _log_ends_at(self, seq: int) -> None:
-        self._logged = min(seq, self._last)
+        self._logged = min(max(seq, self._root), self._last)
         while self._frames and self._frames[0].seq <= self._logged - KEPT_FRAMES:
             self._frames.popleft()
         oldest = self._frames[0].seq if self._frames else self._last + 1
         if self._logged < oldest - 1:
-            self.broken = True
-            self._frames.clear()
-            self._waiting.clear()
-            self._last = self._logged
-            self._ending = GiveBack(why="its token log lost frames that nobody has any more")
+            self._break()
+
+    def _break(self) -> None:
+        self.broken = True
+        self._frames.clear()
+        self._waiting.clear()
+        self._last = self._logged
+        self._ending = GiveBack(why="its token log lost frames that nobody has any more")
 
 
 def _widened(call: Call[T]) -> Call[Reply]:

@@ -50,7 +50,14 @@ class Session:
         self._cadence = Cadence(settings.beat_s, settings.report_s)
         self._attempts = Attempts(redis, shard, life.id, station.clock, self._accepting, self._cadence.soon)
         self._outbox = Outbox(redis, settings.frame_s, self._attempts.over)
-        runner = Runner(station.engine, self._outbox, settings.max_tries, station.clock, self._attempts.spoke)
+        runner = Runner(
+            station.engine,
+            lambda: station.keeper.capacity,
+            self._outbox,
+            settings.max_tries,
+            station.clock,
+            self._attempts.spoke,
+        )
         self._attempts.serve(runner, self._outbox, settings.time_limit_s, station.engine.prefixes)
         self._inbox = Inbox(redis, shard, life.id, self._take, station.clock)
         self._guard = LeaseGuard(station.clock, settings.lease_s)

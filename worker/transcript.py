@@ -1,5 +1,7 @@
 """What an engine has said in one attempt, from its chunks to the full response."""
 
+from collections.abc import Sequence
+
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
 from worker.assemble import assemble, merge_chunks
@@ -13,8 +15,9 @@ MOST_CHUNKS = 500_000
 class Transcript:
     """Holds an answer in the space of its text, not of its chunks."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, before: Sequence[JsonObject] = ()) -> None:
+        """Begin after what earlier attempts have said."""
+        self._endpoint, self._before = endpoint, before
         self._chunks: list[JsonObject] = []
         self._merge_at = MERGE_EVERY
         self._merged = 0
@@ -31,7 +34,8 @@ class Transcript:
 
     def partial(self) -> JsonObject | None:
         """What came so far, in the shape of a response whose choices have no `finish_reason`; None: nothing."""
-        return assemble(self._endpoint, self._chunks) if self._chunks else None
+        chunks = [*self._before, *self._chunks]
+        return assemble(self._endpoint, chunks) if chunks else None
 
     def response(self) -> JsonObject:
         """The full OpenAI response object.
@@ -39,9 +43,14 @@ class Transcript:
         Raises:
             EngineFault: the engine said nothing.
         """
-        if not self._chunks:
+        chunks = [*self._before, *self._chunks]
+        if not chunks:
             raise EngineFault("the engine gave no answer")
-        return assemble(self._endpoint, self._chunks)
+        return assemble(self._endpoint, chunks)
+
+    def own(self) -> list[JsonObject]:
+        """What this attempt has said."""
+        return merge_chunks(self._chunks)
 
     def _merge(self) -> None:
         before = len(self._chunks)

@@ -4,7 +4,7 @@ from protocol.functions.assign import Move, assign
 from protocol.functions.beat import Beat, beat
 from protocol.functions.cancel import cancel
 from protocol.functions.command import Command, command
-from protocol.functions.emit import STALE, emit
+from protocol.functions.emit import STALE, UPROOTED, emit
 from protocol.functions.finish import Finished, FinishReply, finish
 from protocol.functions.forget import forget, forget_notice
 from protocol.functions.leave import leave
@@ -18,6 +18,7 @@ from protocol.functions.wake import wake
 __all__ = [
     "NO_QUOTAS",
     "STALE",
+    "UPROOTED",
     "Beat",
     "Command",
     "Fault",

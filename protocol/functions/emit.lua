@@ -1,11 +1,18 @@
 -- KEYS job tokens workers
--- ARGV ref attempt worker seq payload
+-- ARGV ref attempt worker seq payload after
+--   after: with an attempt's first frame, the one of an older attempt that its text goes on from; '' for none
 -- → the last sequence number in the log (below seq: resend what is missing) | -1 when the attempt is not yours
+--   | -2 when the log does not end with `after`
 local function emit(KEYS, ARGV)
-  local P, ref, attempt, worker, seq, payload = prefix(KEYS), unpack(ARGV, 1, 5)
+  local P, ref, attempt, worker, seq, payload, after = prefix(KEYS), unpack(ARGV, 1, 6)
   local job = try('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames') or {}
   if job[1] ~= 'running' or job[2] ~= attempt or job[3] ~= worker or not leased(P, worker) then return -1 end
   local last, n = number(job[4]), tonumber(seq)
+  if after ~= '' and last == 0 then
+    local tail = (try('XREVRANGE', tokens_key(P, ref), '+', '-', 'COUNT', 1) or {})[1]
+    if not tail or tail[1] ~= after then return -2 end
+    last = tonumber(string.match(after, '%-(%d+)$'))
+  end
   if n ~= last + 1 then return last end
   local id = attempt .. '-' .. seq
   redis.call('PUBLISH', tokens_key(P, ref), id .. ' ' .. payload)

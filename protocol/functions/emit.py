@@ -2,20 +2,39 @@
 
 from collections.abc import Sequence
 
-from protocol import keys, wire
+from protocol import frames, keys
 from protocol.call import Call, fcall
 from protocol.handle import Handle
+from protocol.messages import Position
 from protocol.wire import JsonObject
 
 STALE = -1
 """The answer to a worker whose attempt is over: abort it."""
+UPROOTED = -2
+"""The answer to a frame that goes on from one that the log does not end with: only another attempt can mend that."""
 
 
-def emit(handle: Handle, attempt: int, worker: str, seq: int, chunks: Sequence[JsonObject]) -> Call[int]:
+def emit(
+    handle: Handle,
+    attempt: int,
+    worker: str,
+    seq: int,
+    chunks: Sequence[JsonObject],
+    *,
+    tokens: int | Sequence[int] = 0,
+    after: Position | None = None,
+) -> Call[int]:
     """Append frame `seq` (from 1, without holes).
 
+    An attempt that goes on with an older one's text begins after that one's last frame, `after`: its first frame has
+    the next number and names it. `tokens` are those of the frame's text, or how many they are, 0 for as many as it has
+    chunks that speak.
+
     Yields the last sequence number in the log: `seq` or above when the frame is there, below when frames are missing
-    before it (send those first); `STALE` when the attempt is not this worker's.
+    before it (send those first); `STALE` when the attempt is not this worker's; `UPROOTED` when the log does not end
+    with `after`.
     """
     names = [keys.job(handle), keys.tokens(handle), keys.workers(handle.shard)]
-    return fcall("emit", names, (handle.ref, attempt, worker, seq, wire.dumps(chunks)), int)
+    payload = frames.encode(chunks, tokens, after)
+    root = frames.id_of(after) if after else ""
+    return fcall("emit", names, (handle.ref, attempt, worker, seq, payload, root), int)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from protocol import keys
+from protocol import frames, keys
 from protocol.call import Call, fcall
-from protocol.errors import ProtocolViolation
+from protocol.errors import FleetError, ProtocolViolation
 from protocol.handle import Handle
-from protocol.messages import JobSpec, Started
+from protocol.messages import Frame, JobSpec, Started
 from protocol.states import Priority
 
 
@@ -16,14 +16,14 @@ def start(handle: Handle, attempt: int, worker: str) -> Call[Started | None]:
     Raises (when run):
         ProtocolViolation: the job's stored description can't be read.
     """
-    names = [keys.job(handle), keys.body(handle), keys.workers(handle.shard)]
+    names = [keys.job(handle), keys.body(handle), keys.workers(handle.shard), keys.tokens(handle)]
     return fcall("start", names, (handle.ref, attempt, worker), _parse)
 
 
 def _parse(reply: list[Any]) -> Started | None:
     if reply[0] != b"ok":
         return None
-    _, spec, body, priority, tries, strikes, left = reply
+    _, spec, body, priority, tries, strikes, left, log = reply
     try:
         return Started(
             spec=JobSpec.model_validate_json(spec),
@@ -32,6 +32,15 @@ def _parse(reply: list[Any]) -> Started | None:
             tries=int(tries),
             strikes=int(strikes),
             deadline_left_ms=int(left),
+            said=_said(log),
         )
     except ValueError:
         raise ProtocolViolation("the job's stored description can't be read") from None
+
+
+def _said(log: list[Any]) -> tuple[Frame, ...]:
+    """The text that can be gone on with; one whose log was written by hand counts as none."""
+    try:
+        return frames.last_text([frames.decode(entry_id, payload) for entry_id, (_, payload) in log])
+    except (ValueError, KeyError, TypeError, FleetError):
+        return ()

@@ -18,6 +18,11 @@ def frame(attempt: int, seq: int) -> Frame:
     return Frame(attempt, seq, chunks=({"choices": [{"index": 0, "delta": {"content": f"{attempt}-{seq} "}}]},))
 
 
+def joined(attempt: int, seq: int, after: tuple[int, int]) -> Frame:
+    """The first frame of an attempt that goes on with another's text."""
+    return Frame(attempt, seq, chunks=frame(attempt, seq).chunks, after=after)
+
+
 def seal(attempt: int, seq: int, state: State = State.COMPLETED) -> Frame:
     return Frame(attempt, seq, seal=state)
 
@@ -50,6 +55,33 @@ def test_a_new_attempt_after_text_restarts() -> None:
 
 def test_an_old_cursor_meets_a_new_run() -> None:
     assert kinds(Place.after("3-7").logged(frame(9, 1))) == ["restart", "9-1"]
+
+
+def test_an_attempt_that_goes_on_is_the_same_text() -> None:
+    place = Place(3, 7)
+    assert kinds(place.live(joined(5, 8, (3, 7)))) == ["5-8"]
+    assert kinds(place.live(frame(5, 9))) == ["5-9"]
+    assert kinds(place.live(joined(6, 10, (5, 9)))) == ["6-10"]
+    assert kinds(place.live(seal(6, 11))) == ["sealed"]
+
+
+@pytest.mark.parametrize("place", [Place(), Place(3, 5), Place(2, 7), Place(3, 9), Place(4, 7)])
+def test_who_has_not_the_text_before_it_reads_the_log(place: Place) -> None:
+    assert place.live(joined(5, 8, (3, 7))) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (Place(), ["truncated", "5-8"]),
+        (Place(3, 5), ["truncated", "5-8"]),
+        # What it has is another text, or one that the store lost.
+        (Place(2, 7), ["restart", "truncated", "5-8"]),
+        (Place(3, 9), ["restart", "truncated", "5-8"]),
+    ],
+)
+def test_a_log_that_lacks_the_text_before_it(place: Place, told: list[str]) -> None:
+    assert kinds(place.logged(joined(5, 8, (3, 7)))) == told
 
 
 def test_what_is_missing_in_the_log_is_said_once() -> None:
@@ -104,6 +136,23 @@ def texts_since_restart(steps: Sequence[Step]) -> list[str]:
     return [step.id for step in steps[restarts[-1] + 1 if restarts else 0 :] if isinstance(step, Tokens)]
 
 
+def as_written(lengths: Sequence[int], rng: random.Random) -> tuple[list[Frame], list[str]]:
+    """The frames of attempts of these lengths, each of which starts over or goes on; and the ids of the last text."""
+    log: list[Frame] = []
+    text: list[Frame] = []
+    for number, length in enumerate(lengths, 1):
+        goes_on = bool(text) and length > 0 and rng.random() < 0.5
+        if goes_on:
+            first = text[-1].seq + 1
+            new = [joined(number, first, text[-1].position)]
+            new += [frame(number, first + n) for n in range(1, length)]
+        else:
+            new = [frame(number, seq) for seq in range(1, length + 1)]
+        text = [*text, *new] if goes_on else new
+        log += new
+    return [*log, seal(len(lengths), (text[-1].seq if text else 0) + 1)], [told.id for told in text]
+
+
 @given(
     st.lists(st.integers(min_value=0, max_value=6), min_size=1, max_size=4),
     st.integers(),
@@ -114,8 +163,7 @@ def test_a_channel_that_loses_doubles_and_reorders_changes_nothing(
 ) -> None:
     """Attempts of some lengths; live frames as a bad channel gives them; the log is whole, as the functions keep it."""
     rng = random.Random(seed)
-    log = [frame(n, seq) for n, length in enumerate(lengths, 1) for seq in range(1, length + 1)]
-    log.append(seal(len(lengths), lengths[-1] + 1))
+    log, text = as_written(lengths, rng)
     place, steps = Place(), []
     for written in range(min(joins_at, len(log)), len(log) + 1):
         # What the reader hears now: any frames written so far, old ones again, in any order.
@@ -128,7 +176,7 @@ def test_a_channel_that_loses_doubles_and_reorders_changes_nothing(
             if any(isinstance(step, Sealed) for step in steps):
                 break
     steps += [step for f in log for step in place.logged(f)]
-    assert texts_since_restart(steps) == [f"{len(lengths)}-{seq}" for seq in range(1, lengths[-1] + 1)]
+    assert texts_since_restart(steps) == text
     ids = [step.id for step in steps if isinstance(step, Tokens)]
     assert len(ids) == len(set(ids))
     assert [isinstance(step, Sealed) for step in steps].count(True) == 1

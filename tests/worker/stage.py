@@ -1,7 +1,7 @@
 """A worker on a real server, an engine that says what the test says, and a dispatcher of a few lines."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +50,9 @@ class Flight:
         for text in texts:
             self._said.put_nowait(word(text))
 
+    def pass_on(self, chunk: JsonObject) -> None:
+        self._said.put_nowait(chunk)
+
     def end(self) -> None:
         self._said.put_nowait(END)
 
@@ -72,8 +75,13 @@ class Flight:
 class PuppetEngine:
     """Says what the test says, on flights that the test looks up by their job's own id."""
 
-    def __init__(self, slots: int = 4) -> None:
+    def __init__(self, slots: int = 4, *, continues_chats: bool = False) -> None:
         self.slots = slots
+        self.continues_chats = continues_chats
+        self.counts: dict[int, int] = {}
+        """Tokens of prompts, by how many messages they have."""
+        self.words: dict[int, str] = {}
+        """Texts of tokens; what is missing is a piece of a character."""
         self.starts = 0
         self.flights: list[Flight] = []
         self.may_start = asyncio.Event()
@@ -88,7 +96,7 @@ class PuppetEngine:
         await self.may_start.wait()
         self.starts += 1
         self._dead = asyncio.get_running_loop().create_future()
-        return Capacity(self.slots, context_tokens=1000, kv_tokens=1000)
+        return Capacity(self.slots, context_tokens=1000, kv_tokens=1000, continues_chats=self.continues_chats)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         flight = Flight(request)
@@ -99,6 +107,13 @@ class PuppetEngine:
                 yield chunk
         finally:
             await chunks.aclose()
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        return list(range(self.counts.get(len(request.body["messages"]), 0)))
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        del request
+        return "".join(self.words.get(number, "\ufffd") for number in ids)
 
     async def load(self) -> EngineLoad:
         return EngineLoad(running=len(self.open()))

@@ -1,6 +1,6 @@
 """What a worker asks of an engine, and how an engine fails."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +44,8 @@ class Capacity:
     """What it computes in one step at most."""
     stream_tokens: int = 1
     """Tokens of one chunk of a stream, after the first chunk, which has one."""
+    continues_chats: bool = False
+    """Whether it is known to go on with the assistant's message that a chat ends with, by `continue_final_message`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,20 @@ class Engine(Protocol):
 
         Chat and completions yield OpenAI chunk objects as they come, whatever the body's `stream` says; the
         last one carries `usage`. Embeddings yield the full response object alone. Closing the generator
-        aborts the request and frees its slot.
+        aborts the request and frees its slot. A choice of a chunk may bring its tokens as `token_ids`, and the
+        first chunk the prompt's as `prompt_token_ids`: who did not ask for them does not get to see them.
 
         Raises:
             EngineError: one of its subclasses.
         """
+        ...
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """The tokens of the request's prompt. Never raises: none where the engine does not tell."""
+        ...
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """The text of tokens of the request's model. Never raises: empty where the engine does not tell."""
         ...
 
     async def load(self) -> EngineLoad:

@@ -1,7 +1,7 @@
 """llama.cpp as a supervised child process: the engine that needs nothing but a wheel and a model file."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -59,6 +59,16 @@ class LlamaEngine:
         async with aclosing(self._server.generate(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """Not told: its chunks are tokens, and counted as they come."""
+        del request
+        return []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """Not told either."""
+        del request, ids
+        return ""
 
     async def load(self) -> EngineLoad:
         """Counted requests, and the child's resident memory."""

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server that is already running: vLLM, SGLang, TGI, llama.cpp and others."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
@@ -89,6 +89,16 @@ class OpenAIEngine:
                 yield chunk
         if not chunk.get("usage"):
             yield usage_chunk(chunk, known, request.prompt_tokens, flight.generated_tokens)
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """Not told: the OpenAI interface has no way to ask."""
+        del request
+        return []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """Not told either."""
+        del request, ids
+        return ""
 
     async def load(self) -> EngineLoad:
         """Counted from the requests of this client: another client's are not seen."""

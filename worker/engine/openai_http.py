@@ -75,11 +75,16 @@ class Upstream:
         async with _translated(), self._post(request) as response:
             return read_embeddings(await _read(response))
 
-    async def call(self, method: str, path: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, bytes]:
-        """Status and content of a request without a body; status 0 when the server did not answer in time."""
+    async def call(
+        self, method: str, path: str, timeout_s: float = PROBE_TIMEOUT_S, body: JsonObject | None = None
+    ) -> tuple[int, bytes]:
+        """Status and content of a question; status 0 when the server did not answer in time."""
         timeout = aiohttp.ClientTimeout(total=timeout_s)
+        data = None if body is None else dumps(body)
+        headers = {"Content-Type": "application/json"} if data else None
         try:
-            async with self._opened().request(method, self._root + path, timeout=timeout) as response:
+            asking = self._opened().request(method, self._root + path, timeout=timeout, data=data, headers=headers)
+            async with asking as response:
                 return response.status, await _read(response)
         except EngineFault:
             return response.status, b""
@@ -88,11 +93,11 @@ class Upstream:
 
     async def get(self, path: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, JsonObject]:
         """Status and object of a GET; status 0 when the server did not answer, {} when it sent no object."""
-        status, content = await self.call("GET", path, timeout_s)
-        try:
-            return status, read_object(content) if content else {}
-        except EngineFault:
-            return status, {}
+        return _as_object(*await self.call("GET", path, timeout_s))
+
+    async def post(self, path: str, body: JsonObject) -> tuple[int, JsonObject]:
+        """The same of a POST with a body."""
+        return _as_object(*await self.call("POST", path, body=body))
 
     async def health(self) -> int:
         """Status of the server's own health check; 0 when it does not answer."""
@@ -143,6 +148,13 @@ class Upstream:
             )
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self._session
+
+
+def _as_object(status: int, content: bytes) -> tuple[int, JsonObject]:
+    try:
+        return status, read_object(content) if content else {}
+    except EngineFault:
+        return status, {}
 
 
 @asynccontextmanager

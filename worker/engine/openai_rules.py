@@ -15,6 +15,8 @@ from worker.engine.options import EngineOptions
 DEFAULT_SLOTS = 16
 DEFAULT_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
 # A request that came too late or timed out is not at fault; one that the server never implements is.
+_CONTINUING = frozenset({"vllm", "sglang", "llamacpp"})
+"""Servers that go on with a chat's last message, as they name themselves; others may answer it, and not say so."""
 _TRY_AGAIN, _NEVER = frozenset({408, 425}), frozenset({501, 505})
 
 
@@ -104,7 +106,7 @@ def read_embeddings(content: bytes) -> JsonObject:
 
 def speaks(chunk: JsonObject) -> bool:
     """Whether a chunk brings anything generated, beside the role and the reason of the end."""
-    for choice in chunk["choices"]:
+    for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
         if choice.get("text") or any(value for name, value in delta.items() if name != "role"):
             return True
@@ -136,6 +138,7 @@ def capacity_of(options: EngineOptions, models: JsonObject, props: JsonObject) -
         slots=slots,
         context_tokens=options.context_tokens or told,
         kv_tokens=options.kv_tokens or per_slot * _count(props.get("total_slots")),
+        continues_chats=record.get("owned_by") in _CONTINUING,
     )
 
 

@@ -7,15 +7,17 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from protocol.errors import SetupError
-from tests.worker.engine.attempts import chat, collect
+from tests.worker.engine.attempts import chat, collect, completion
 from worker.assemble import assemble
-from worker.engine.base import Capacity, EngineDead, EngineLoad, SleepRefused
+from worker.continuation import continuation
+from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.llama import LlamaEngine
 from worker.engine.model_file import ensure_model
 from worker.engine.options import EngineOptions
@@ -34,7 +36,7 @@ def model_path() -> Path:
 @pytest.fixture
 async def engine(model_path: Path) -> AsyncIterator[LlamaEngine]:
     built = LlamaEngine(EngineOptions(slots=2, context_tokens=512, model_path=model_path))
-    assert await built.start() == Capacity(2, 512, 1024)
+    assert await built.start() == Capacity(2, 512, 1024, continues_chats=True)
     yield built
     await built.close()
 
@@ -50,6 +52,27 @@ async def test_it_knows_the_capital_of_france(engine: LlamaEngine) -> None:
     assert "Paris" in full["choices"][0]["message"]["content"]
     assert full["usage"]["completion_tokens"] > 0
     assert (await engine.load()).resident_bytes > 100_000_000
+
+
+@pytest.mark.model
+async def test_it_goes_on_with_a_text_that_it_began(engine: LlamaEngine) -> None:
+    async def text(wanted: EngineRequest) -> str:
+        choice = assemble(wanted.endpoint, await collect(engine, wanted))["choices"][0]
+        return str(choice["message"]["content"] if "message" in choice else choice["text"])
+
+    asked = chat("Tell me of the sea.", temperature=0, max_tokens=40)
+    whole = await text(asked)
+    cut = whole[: whole.index(" ", len(whole) // 2)]
+    body = continuation(asked.endpoint, asked.body, cut, chats=True)
+    assert isinstance(body, dict)
+    rest = await text(replace(asked, body={**body, "max_tokens": 20}))
+    assert whole.startswith((cut + rest)[: len(whole)])
+    asked = completion("The sea is", temperature=0, max_tokens=40)
+    whole = await text(asked)
+    cut = whole[: whole.index(" ", len(whole) // 2)]
+    body = continuation(asked.endpoint, asked.body, cut, chats=True)
+    assert isinstance(body, dict)
+    assert whole.startswith(cut + (await text(replace(asked, body={**body, "max_tokens": 5}))))
 
 
 @pytest.mark.model

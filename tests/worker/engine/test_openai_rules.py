@@ -122,6 +122,8 @@ PROPS = {"default_generation_settings": {"n_ctx": 2048}, "total_slots": 4}
         (EngineOptions(), LLAMA, PROPS, Capacity(4, 2048, 8192)),
         (EngineOptions(slots=2, context_tokens=5, kv_tokens=9), LLAMA, PROPS, Capacity(2, 5, 9)),
         (EngineOptions(), {"data": [None]}, {"total_slots": "x"}, Capacity(16)),
+        (EngineOptions(), {"data": [{"id": "a", "owned_by": "vllm"}]}, {}, Capacity(16, continues_chats=True)),
+        (EngineOptions(), {"data": [{"id": "a", "owned_by": "organization"}]}, {}, Capacity(16)),
     ],
 )
 def test_what_an_engine_holds(

@@ -45,7 +45,7 @@ class ChunkWriter:
         choices = [
             choice
             for index, answer in enumerate(job.answers)
-            for text in ["".join(word(answer.seed, position) for position in range(answer.tokens))]
+            for text in ["".join(word(answer.seed, answer.position + n) for n in range(answer.tokens))]
             for choice in self._choice(index, text, answer.finish_reason)["choices"]
         ]
         for choice in choices if self._is_chat else ():

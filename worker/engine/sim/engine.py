@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -71,6 +71,7 @@ class SimEngine:
             kv_tokens,
             block_tokens,
             step_tokens=self._limits.step_tokens,
+            continues_chats=True,
         )
         self._index = PrefixIndex(block_tokens, kv_tokens)
         self._streams: dict[str, tuple[_Stream, int]] = {}
@@ -112,6 +113,16 @@ class SimEngine:
             yield writer.usage(job, stream.cached_tokens) if told else embeddings(request, job, model)
         finally:
             self._close(request.request_id, job)
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """Not told: its chunks are tokens, and counted as they come."""
+        del request
+        return []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """Not told either."""
+        del request, ids
+        return ""
 
     async def load(self) -> EngineLoad:
         """Exact; it has no process of its own, so no resident memory."""
@@ -221,7 +232,7 @@ def _chunks(writer: ChunkWriter, job: SimJob, event: Event, told: list[int]) -> 
     position = told[index]
     told[index] += 1
     begin = [] if position else writer.role(index)
-    return [*begin, writer.token(index, word(answer.seed, position))]
+    return [*begin, writer.token(index, word(answer.seed, answer.position + position))]
 
 
 def from_options(options: EngineOptions) -> SimEngine:

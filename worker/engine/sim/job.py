@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from protocol.wire import JsonObject, dumps
+from protocol.wire import JsonObject
 from worker.engine.answers import error_body
 from worker.engine.base import EngineRefused, EngineRequest
+from worker.engine.sim.resume import begun
 from worker.engine.sim.text import natural_tokens, seed_of
 
 BYTES_PER_TOKEN = 4
@@ -18,6 +19,8 @@ class Answer:
     seed: int
     tokens: int
     finish_reason: str
+    position: int = 0
+    """Tokens that were generated before: the answer goes on after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ def read_job(request: EngineRequest, context_tokens: int) -> SimJob:
     field = _CONTENT_FIELD[request.endpoint]
     if not body.get(field):
         raise _refusal(f"'{field}' is required", "missing_required_parameter")
-    content = dumps([body[field], body.get("seed")])
+    start = begun(request.endpoint, body, body[field])
+    content = start.content
     prompt_tokens = request.prompt_tokens or max(1, len(content) // BYTES_PER_TOKEN)
     room = context_tokens - prompt_tokens
     if room < 1:
@@ -51,14 +55,15 @@ def read_job(request: EngineRequest, context_tokens: int) -> SimJob:
     limit = min(_limit(body) or room, room)
     seeds = [seed_of(content, index) for index in range(_choices(body))]
     endless = body.get("ignore_eos") is True
-    return SimJob(content, prompt_tokens, tuple(_answer(seed, limit, endless=endless) for seed in seeds))
+    answers = tuple(_answer(seed, limit, start.position, endless=endless) for seed in seeds)
+    return SimJob(content, prompt_tokens, answers)
 
 
-def _answer(seed: int, limit: int, *, endless: bool) -> Answer:
-    natural = natural_tokens(seed)
+def _answer(seed: int, limit: int, position: int, *, endless: bool) -> Answer:
+    natural = max(0, natural_tokens(seed) - position)
     if endless or natural > limit:
-        return Answer(seed, limit, "length")
-    return Answer(seed, natural, "stop")
+        return Answer(seed, limit, "length", position)
+    return Answer(seed, natural, "stop", position)
 
 
 def _limit(body: JsonObject) -> int:

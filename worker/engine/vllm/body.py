@@ -5,6 +5,7 @@ from hashlib import sha256
 
 from protocol.states import Priority
 from protocol.wire import JsonObject, dumps
+from worker.continuation import member_that_counts
 from worker.engine.base import EngineRequest
 
 _PRIORITY = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
@@ -17,7 +18,7 @@ def engine_body(request: EngineRequest, *, by_priority: bool, stream_interval: i
 
     Ours replace the user's: `priority`, by which nobody is to pass others, and `cache_salt`, which keeps tenants
     from learning by timing what others have asked. `session_id` comes back with the KV events of this request;
-    embeddings know none.
+    embeddings know none. A request whose text another attempt could go on with asks for its tokens.
 
     Args:
         request: the attempt.
@@ -30,6 +31,8 @@ def engine_body(request: EngineRequest, *, by_priority: bool, stream_interval: i
     if request.endpoint == "/v1/embeddings":
         return {**request.body, **ours}
     ours["session_id"] = request.request_id
+    if not member_that_counts(request.body):
+        ours["return_token_ids"] = True
     gathered = {"stream_interval": stream_interval} if stream_interval else {}
     return {**gathered, **request.body, **ours}
 

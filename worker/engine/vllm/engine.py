@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -64,6 +64,14 @@ class VllmEngine:
         async with aclosing(self._life.generate(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """By its own tokenizer; see `Engine.tokenize`."""
+        return await self._life.tokenize(request) if self._life else []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """By its own tokenizer; see `Engine.detokenize`."""
+        return await self._life.detokenize(request, ids) if self._life else ""
 
     async def load(self) -> EngineLoad:
         """Its own figures; see `Engine.load`."""

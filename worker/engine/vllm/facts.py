@@ -70,6 +70,7 @@ def facts_of(
         step_tokens=_count(scheduler.get("max_num_batched_tokens")) * engines,
         # vLLM takes the larger one of the request's and its own.
         stream_tokens=max(1, interval, _count(scheduler.get("stream_interval"))),
+        continues_chats=True,
     )
     return Facts(
         capacity,

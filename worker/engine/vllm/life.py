@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 from protocol.clock import SystemClock
 from protocol.log import get_logger
 from protocol.wire import JsonObject
-from worker.engine.base import EngineDead, EngineFault, EngineLoad, EngineRequest
+from worker.engine.base import EngineDead, EngineFault, EngineLoad, EngineRefused, EngineRequest
 from worker.engine.openai import OpenAIEngine
 from worker.engine.openai_http import Upstream
 from worker.engine.prefix_index import PrefixIndex
+from worker.engine.token_ids import ids_of
 from worker.engine.vllm import metrics
 from worker.engine.vllm.bodies import BodyLimits, check_body
 from worker.engine.vllm.body import engine_body, prompt_chars
@@ -30,6 +31,11 @@ DYING_POLL_S = 0.1
 SHORTEST_CHECK_S = 0.05
 READ_S = 0.2
 """Its metrics are asked for so often at most: each time costs its server milliseconds."""
+TOKENIZED = (
+    *("model", "prompt", "messages", "add_special_tokens", "tools", "chat_template_kwargs"),
+    *("add_generation_prompt", "continue_final_message"),
+)
+"""The members of a body that its prompt is made of."""
 _log = get_logger("worker")
 
 
@@ -91,6 +97,23 @@ class Life:
                 raise EngineDead(f"{fault}; {self.dead.result()}") from fault
             raise
         self._remember(request, usage)
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """The tokens of the prompt; none when its server does not say."""
+        body = request.body
+        try:
+            check_body(request.endpoint, body, self._limits)
+        except EngineRefused:
+            return []
+        asked = {name: body[name] for name in TOKENIZED if body.get(name) is not None}
+        _, told = await self.asks.post("/tokenize", asked)
+        return ids_of(told.get("tokens"))
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """The text of tokens; empty when its server does not say."""
+        _, told = await self.asks.post("/detokenize", {"model": request.body.get("model"), "tokens": ids})
+        text = told.get("prompt")
+        return text if isinstance(text, str) else ""
 
     async def load(self) -> EngineLoad:
         """What the engine said within the last `READ_S`; zeros when it does not answer."""

@@ -21,7 +21,7 @@ FAST = 10_000.0
 @pytest.fixture(params=["h100-8b", "instant"])
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[SimEngine]:
     built = SimEngine(request.param, speed=FAST, context_tokens=1000)
-    assert await built.start() == Capacity(256, 1000, 430_000, 16, step_tokens=8192)
+    assert await built.start() == Capacity(256, 1000, 430_000, 16, step_tokens=8192, continues_chats=True)
     yield built
     await built.close()
 

@@ -74,6 +74,7 @@ class StandIn:
     metrics_come: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared: who asks for them waits."""
     bodies: list[JsonObject] = field(default_factory=list)
+    tokenized: list[JsonObject] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     arrivals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
@@ -88,6 +89,8 @@ class StandIn:
         app.router.add_get("/metrics{slash:/?}", self._metrics)
         for path in ("/sleep", "/wake_up"):
             app.router.add_post(path, self._order)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/detokenize", self._detokenize)
         for path in ("chat/completions", "completions", "embeddings"):
             app.router.add_post(f"/v1/{path}", self._post)
         return app
@@ -124,6 +127,17 @@ class StandIn:
     async def _order(self, request: web.Request) -> web.Response:
         self.orders.append(str(request.rel_url))
         return web.Response(status=self.order_status)
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        """A token a character, after two that a template adds."""
+        asked = loads(await request.read())
+        self.tokenized.append(asked)
+        texts = [message["content"] for message in asked.get("messages", ())] or [asked["prompt"]]
+        return web.json_response({"tokens": [1, 2, *map(ord, "".join(texts))]})
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        asked = loads(await request.read())
+        return web.json_response({"prompt": "".join(map(chr, asked["tokens"]))})
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(loads(await request.read()))

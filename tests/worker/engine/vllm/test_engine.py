@@ -30,7 +30,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.vllm import life
 from worker.engine.vllm.engine import VllmEngine
 
-CAPACITY = Capacity(4, 2048, 1600, 16, ("m", "adapter"))
+CAPACITY = Capacity(4, 2048, 1600, 16, ("m", "adapter"), continues_chats=True)
 PREFIX = ("h1", "h2")
 LONG = replace(chat("x" * 2044), prefix=PREFIX)
 """2,048 characters with the role, 32 tokens, two blocks."""

@@ -41,7 +41,7 @@ def told(
 
 
 def test_all_is_read() -> None:
-    wanted = Capacity(16, 2048, 46592, 128, ("m", "adapter"), step_tokens=2048, stream_tokens=4)
+    wanted = Capacity(16, 2048, 46592, 128, ("m", "adapter"), step_tokens=2048, stream_tokens=4, continues_chats=True)
     assert told(info(), CACHE) == Facts(wanted, True, "", "ipc:///run/kv", True, 0, STREAM_INTERVAL)
 
 
@@ -81,7 +81,9 @@ def test_without_development_mode_the_slots_must_be_given() -> None:
         told({}, CACHE)
     assert "--slots" in caught.value.hint
     facts = told({}, CACHE, slots=8)
-    assert facts.capacity == Capacity(8, 2048, 46592, 128, ("m", "adapter"), stream_tokens=STREAM_INTERVAL)
+    assert facts.capacity == Capacity(
+        8, 2048, 46592, 128, ("m", "adapter"), stream_tokens=STREAM_INTERVAL, continues_chats=True
+    )
     assert not facts.by_priority
     assert "VLLM_SERVER_DEV_MODE" in facts.sleepless
 
@@ -122,5 +124,5 @@ def test_nonsense_is_nothing() -> None:
     facts = facts_of(
         EngineOptions(slots=1), {"data": "x"}, {"vllm_config": {"model_config": []}}, [{"block_size": "x"}]
     )
-    assert facts.capacity == Capacity(1, stream_tokens=STREAM_INTERVAL)
+    assert facts.capacity == Capacity(1, stream_tokens=STREAM_INTERVAL, continues_chats=True)
     assert not facts.caches_prefixes

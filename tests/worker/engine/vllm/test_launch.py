@@ -78,7 +78,9 @@ async def all_gone(processes: list[psutil.Process]) -> None:
 
 async def test_it_comes_up_and_answers_and_leaves_nothing(engine: VllmEngine) -> None:
     with structlog.testing.capture_logs() as logs:
-        assert await engine.start() == Capacity(4, 2048, 1600, 16, ("m",), stream_tokens=STREAM_INTERVAL)
+        assert await engine.start() == Capacity(
+            4, 2048, 1600, 16, ("m",), stream_tokens=STREAM_INTERVAL, continues_chats=True
+        )
     processes = tree()
     assert len(processes) == 3
     assert (await collect(engine, chat("Hi")))[-1]["usage"]["prompt_tokens"] == 32
