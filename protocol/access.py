@@ -2,6 +2,9 @@
 
 A function is checked as its caller, so a role needs the commands that its functions give, and may then give them by
 hand too. Each grant is the least for one kind of key and becomes a selector: a right to one kind is none to another.
+
+So these users can't write a key of another type under one of our names, and need no right to set such a key apart.
+Where an operator did, a move that meets it is refused, until the operator has renamed it.
 """
 
 import hashlib
@@ -16,6 +19,8 @@ ANY_TENANT = "*"
 # Connections, and what a client asks of the server itself; WAITAOF is in it where the server has that.
 _BASE = "+@connection -@dangerous +time"
 _LISTENING = "+subscribe +unsubscribe"
+# What durable submits ask for; `INFO` alone, which tells everything, is refused.
+_DURABLE = "+info|server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ def producer(tenant: str) -> Role:
         _may("zrange", "workers", how="%R"),
         _may_with_models("hgetall", "%R"),
     )
-    return Role(f"{_LISTENING} +publish", grants, [_key(tokens)])
+    return Role(f"{_LISTENING} {_DURABLE} +publish", grants, [_key(tokens)])
 
 
 def subscriber(tenant: str) -> Role:
@@ -101,7 +106,7 @@ def worker(label: str) -> Role:
         _may_call("beat start emit finish requeue leave", inbox, own, prefixes, *jobs, *shared),
         f"(+fcall|tf1_register ~{keys.MODELS})",
         _may("xread xrange xdel", inbox),
-        _may("hset hget hincrby", own),
+        _may("hset hget hmget hincrby", own),
         _may("sadd srem", prefixes, how="%W"),
         _may("del", inbox, own, prefixes, how="%W"),
         _may("hmget hget hset pexpire", "job:*"),
@@ -125,11 +130,13 @@ def worker(label: str) -> Role:
 def scheduler() -> Role:
     """Loads the library, leads, assigns, expires, reclaims; reads no answers, and requests only to set them aside."""
     control = ("leader", "clock", "workers", "due", "deadlines", "events", "dead", "lane:*", "inbox:*")
+    typed = [kind for kind in control if kind != "inbox:*"]
     grants = (
         _may_call("tick assign wake command", *control),
         _may("del", "body:*", how="%W"),
         _may("del", "inbox:*", "worker:*", "prefixes:*", how="%W"),
-        _may("get set", "leader"),
+        _may("type", *typed),
+        _may("get set pttl pexpire", "leader"),
         _may("hget hset hmget hincrby", "clock"),
         _may("zrange zrangebyscore zscore zadd zrem", "workers"),
         _may("zrange zadd zrem zcard", "lane:*"),

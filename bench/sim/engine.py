@@ -42,7 +42,7 @@ class SimEngine:
             raise EngineDead("the engine is down", reached=False)
         self._flights += 1
         said_by = f"{self._name}/{request.request_id.rpartition('-')[2]}/{self._flights}"
-        words = self._chance.randint(1, MOST_WORDS)
+        words = min(self._chance.randint(1, MOST_WORDS), request.body["max_tokens"])
         self._running += 1
         try:
             for number in range(words):
@@ -69,6 +69,16 @@ class SimEngine:
             self._kill()
         if FLAKY in prompt and self._chance.random() < 0.1:
             raise self._chance.choice((EngineBusy(0.2), EngineFault("it broke off")))
+
+    async def tokenize(self, request: EngineRequest) -> list[int]:
+        """It does not tell: jobs go on by their text, one token a word."""
+        del request
+        return []
+
+    async def detokenize(self, request: EngineRequest, ids: Sequence[int]) -> str:
+        """It does not tell."""
+        del request, ids
+        return ""
 
     async def load(self) -> EngineLoad:
         """What it does at the moment."""

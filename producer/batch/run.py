@@ -68,7 +68,7 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
         priority: of all rows.
         deadline: of the whole batch, as of one job.
         window: how many rows are in Redis at once.
-        durable: a row counts as submitted once its write is safe, as `Fleet.submit` says.
+        durable: see `Fleet.submit`; for each row.
         on_progress: called whenever rows were written.
         on_row: called for each row that was written.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol import access, functions, outlook, reads, watch
+from protocol import access, durability, functions, keys, outlook, reads, watch
 from protocol.access import Role
 from protocol.call import Call
 from protocol.functions import Beat
@@ -13,7 +13,7 @@ from protocol.outlook import Outlook
 from protocol.states import Priority
 from tests.protocol import branches
 from tests.protocol.branches import BRANCHES, HANDLE
-from tests.support.builders import LEASE_MS, SHARD, a_submission, completed
+from tests.support.builders import LEASE_MS, SHARD, a_submission, completed, tick_as
 from tests.support.driver import Driver
 
 Calls = Callable[[Driver], Sequence[Call[Any]]]
@@ -113,6 +113,28 @@ def _branches(*starts: str) -> list[Duty]:
     ]
 
 
+def _said_before(driver: Driver) -> None:
+    """An attempt that goes on with what another has said."""
+    branches._streaming(driver)
+    driver.run(functions.requeue(HANDLE, driver.job(HANDLE).attempt, "w1", "none"))
+    driver.assign(HANDLE)
+
+
+def _goes_on(driver: Driver) -> list[Call[Any]]:
+    attempt = driver.job(HANDLE).attempt
+    after = functions.emit(HANDLE, attempt, "w1", 2, [{}], after=(attempt - 1, 1))
+    return [functions.start(HANDLE, attempt, "w1"), after]
+
+
+def _long_lead(driver: Driver) -> None:
+    """Another has the lead for longer than a gap may last."""
+    driver.redis.set(keys.leader(SHARD), "other", px=10**9)
+
+
+def _durable(_: Driver) -> list[Call[Any]]:
+    return [durability.safety(), *durability.Barrier(synced=False, replicas=1, timeout_ms=1).calls()]
+
+
 def _inbox(_: Driver) -> list[Call[Any]]:
     return [reads.inbox_after(SHARD, "w1", "0", 1), reads.followers([HANDLE])]
 
@@ -125,15 +147,21 @@ DUTIES: dict[str, list[Duty]] = {
         Duty("reads", _waiting, _reads_of_a_job),
         Duty("more reads", _waiting, _reads_of_a_producer),
         Duty("forget-notice", _ended, _forget_notice),
+        Duty("durable", _waiting, _durable),
     ],
     "subscriber-t": [Duty("reads", _ended, _reads_of_a_job)],
     "worker": [
         *_branches("beat", "start", "emit", "finish", "requeue", "leave", "register"),
         Duty("beats", branches._running, _beats),
         Duty("inbox", branches._assigned, _inbox),
+        Duty("goes-on", _said_before, _goes_on),
         Duty("finish-two-strikes", branches._two_strikes, lambda driver: [_ending(driver)]),
     ],
-    "scheduler": [*_branches("assign", "tick", "command"), Duty("reads", _waiting, _reads_of_a_scheduler)],
+    "scheduler": [
+        *_branches("assign", "tick", "command"),
+        Duty("tick-long-lead", _long_lead, lambda _: [tick_as()]),
+        Duty("reads", _waiting, _reads_of_a_scheduler),
+    ],
     "metrics": [Duty("status", _waiting, _status)],
 }
 

@@ -124,7 +124,7 @@ FORBIDDEN = {
         *(f"XRANGE {key('inbox:x.worker-2')} - +", f"HSET {key('worker:x.worker-2')} held 0", f"GET {key('leader')}"),
         *(f"XADD {key('inbox:x.worker-2')} * k abort", f"SADD {key('prefixes:x.worker-2')} a", "FUNCTION LOAD x"),
         *(f"GET {key('result:acme:a')}", f"ZRANGE {key('lane:high')} 0 -1", f"ZREM {key('lane:high')} a"),
-        *(f"XRANGE {key('tokens:acme:a')} - +", f"SUBSCRIBE {key('tokens:acme:a')}", f"HGETALL {key('job:acme:a')}"),
+        *(f"DEL {key('tokens:acme:a')}", f"SUBSCRIBE {key('tokens:acme:a')}", f"HGETALL {key('job:acme:a')}"),
         *(f"FCALL tf1_submit 1 {key('job:acme:a')}", f"FCALL tf1_assign 1 {key('leader')}", f"DEL {key('workers')}"),
         f"FCALL tf1_leave 3 {key('workers')} {key('worker:x.worker-2')} {key('inbox:x.worker-2')} x.worker-2",
     ],

@@ -33,7 +33,7 @@ from tests.support.fuzz import examples
 from tests.worker.stage import END, word
 from worker.attempt import Runner
 from worker.attempts import Attempts
-from worker.engine.base import EngineRequest
+from worker.engine.base import Capacity, EngineRequest
 from worker.inbox import Inbox
 from worker.outbox import Outbox
 
@@ -48,6 +48,9 @@ class Engine:
     async def generate(self, _: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         yield word("done")
         yield END
+
+    async def tokenize(self, _: EngineRequest) -> list[int]:
+        return []
 
     def prefixes(self) -> frozenset[str]:
         return frozenset()
@@ -124,7 +127,8 @@ async def worked(redis: Redis, worker: str) -> None:
     handle, clock = Handle(SHARD, "good", "good"), SystemClock()
     attempts = Attempts(redis, SHARD, worker, clock, lambda: True, lambda: None)
     outbox = Outbox(redis, 0, attempts.over)
-    attempts.serve(Runner(Engine(), outbox, 3, clock, attempts.spoke), outbox, 60, frozenset)  # type: ignore[arg-type]  # what a runner needs of an engine
+    runner = Runner(Engine(), lambda: Capacity(4), outbox, 3, clock, attempts.spoke)  # type: ignore[arg-type]  # what a runner needs of an engine
+    attempts.serve(runner, outbox, 60, frozenset)
 
     async def take(entries: list[InboxEntry]) -> None:
         await attempts.take([entry for entry in entries if entry.kind == "assign"])
