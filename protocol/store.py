@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import hiredis
+from redis import Connection as SyncConnection
 from redis import ConnectionPool as SyncConnectionPool
 from redis import Redis as SyncRedis
 from redis import SSLConnection as SyncSSLConnection
@@ -37,6 +38,10 @@ class FastConnection(FleetConnection):
 
 class _Tls(FleetConnection, SSLConnection):
     """Over TLS."""
+
+
+class _SyncTls(SyncFleetConnection, SyncSSLConnection):
+    """Over TLS, for threads."""
 
 
 class _FastToPrimary(ToPrimary, FastConnection):
@@ -85,7 +90,10 @@ def connect_sync(url: str) -> SyncRedis:
             kind = _SyncTlsToPrimary if own.pop("connection_class", None) else SyncToPrimary
             pool = SyncConnectionPool(connection_class=kind, sentinels=sentinels, **_LIMITS | own)
         else:
-            pool = SyncConnectionPool.from_url(url, connection_class=SyncFleetConnection, **_LIMITS)
+            pool = SyncConnectionPool.from_url(url, **_LIMITS)
+            # To redis-py a class that is given counts more than the URL's scheme.
+            kinds = {SyncConnection: SyncFleetConnection, SyncSSLConnection: _SyncTls}
+            pool.connection_class = kinds.get(pool.connection_class, pool.connection_class)
     except ValueError:
         raise _bad_url() from None
     return SyncRedis.from_pool(pool)

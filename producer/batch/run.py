@@ -69,8 +69,7 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
         deadline: of the whole batch, as of one job.
         window: how many rows are in Redis at once.
         durable: see `Fleet.submit`; for each row.
-        on_progress: called whenever rows were written.
-        on_row: called for each row that was written.
+        on_progress, on_row: called whenever rows were written, and for each of them.
 
     Raises:
         SetupError: a file can't be opened; or `durable` is asked of a Redis that cannot tell when a write is safe.

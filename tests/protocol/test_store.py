@@ -1,6 +1,8 @@
 """Connections: what is shown of them, and what happens while Redis is away."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import uvloop
@@ -93,6 +95,18 @@ def test_tls_goes_to_the_sentinels_too() -> None:
     assert found[0].options["ssl_ca_certs"] == "ca.pem"
     for client in (store.connect("rediss+sentinel://host/fleet"), store.connect_sync("rediss+sentinel://host/fleet")):
         assert "Tls" in client.connection_pool.connection_class.__name__
+
+
+@pytest.mark.parametrize("connect", [store.connect, store.connect_sync])
+def test_certificates_are_checked_behind_sentinel_too(connect: Callable[[str], Any]) -> None:
+    pool = connect("rediss+sentinel://u:p@a:1,b/fleet/2?client_name=me&sentinel_password=own").connection_pool
+    sentinels = pool.connection_kwargs["sentinels"]
+    for options in (pool.connection_kwargs, sentinels.options):
+        assert (options["ssl_cert_reqs"], options["ssl_check_hostname"]) == ("required", True)
+    assert (sentinels.options["password"], sentinels.addresses) == ("own", (("a", 1), ("b", 26379)))
+    assert [pool.connection_kwargs[name] for name in ("client_name", "db", "username")] == ["me", 2, "u"]
+    with pytest.raises(SetupError, match="may not say ssl_cert_reqs"):
+        connect("rediss+sentinel://a/fleet?ssl_cert_reqs=none")
 
 
 async def test_waiting_until_redis_is_up(server: Server) -> None:
