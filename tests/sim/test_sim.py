@@ -3,14 +3,15 @@
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bench.sim.planted import PLANTED
 
 FOUND_BY = {
-    "a dropped fence": 0,
-    "an acknowledgement before the write": 7,
+    "a dropped fence": 2,
+    "an acknowledgement before the write": 1,
     "a reclaim that forgets one entry": 0,
 }
 """Seeds that found them. A change of the product may give each seed another run: then one of the next ones does."""
@@ -44,5 +45,6 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:
-    (_, first), (_, again), (_, other) = play(5), play(5), play(6)
+    with ThreadPoolExecutor() as plays:
+        (_, first), (_, again), (_, other) = plays.map(play, (5, 5, 6))
     assert first == again != other
