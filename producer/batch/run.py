@@ -69,13 +69,13 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
         deadline: of the whole batch, as of one job.
         window: how many rows are in Redis at once.
         durable: see `Fleet.submit`; for each row.
-        on_progress, on_row: called whenever rows were written, and for each of them.
+        on_progress: called whenever rows were written.
+        on_row: called for each row that was written.
 
     Raises:
         SetupError: a file can't be opened; or `durable` is asked of a Redis that cannot tell when a write is safe.
         OutputFailed, BrokenPipeError: the output can't be written, or nobody reads it any more; rows are withdrawn.
-        InvalidRequest: an option breaks a rule.
-        NotAllowed: the Redis user lacks a right.
+        InvalidRequest, NotAllowed: an option breaks a rule; the Redis user lacks a right.
     """
     begin = asyncio.get_running_loop().time()
     terms = replace(_terms(model, priority, deadline, limit, begin), durable=durable)

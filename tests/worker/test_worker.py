@@ -223,7 +223,7 @@ async def test_a_reclaimed_worker_writes_nothing_and_begins_a_new_life(redis_url
     async with staged(redis_url) as stage:
         handle, flight = await stage.begin()
         old = await stage.worker()
-        stage.reclaim(old)
+        await stage.reclaim(old)
         flight.say("stale")
         flight.end()
         new = await stage.worker(but=old.id)
