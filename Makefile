@@ -22,13 +22,16 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --generate-hashes \
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
 
+# Half of the tests by their time; they mostly wait, so `make check` runs the other half beside it.
+SOME := $(addprefix tests/,access house input kill producer protocol sim)
+
 # What the CPU build of vLLM brings along and dies of when it is imported.
 UNWANTED := torchvision torchaudio torchcodec triton
 # One worker's vLLM on a core: the small model needs little, and must leave the other worker its share.
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
-.PHONY: security audit licences
+.PHONY: security audit licences some-tests other-tests
 .PHONY: bench-dispatch bench-reality
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
@@ -48,7 +51,15 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -m 'not vllm' --cov --cov-report=term $(ARGS)
+	@$(MAKE) --jobs=2 --output-sync=target --keep-going some-tests other-tests
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+some-tests:
+	@$(BIN)/coverage run -m pytest -m 'not vllm' -p no:cacheprovider $(SOME) $(ARGS)
+
+other-tests:
+	@$(BIN)/coverage run -m pytest -m 'not vllm' -p no:cacheprovider $(addprefix --ignore=,$(SOME)) $(ARGS)
 
 bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
 	@$(BIN)/python -m bench $(ARGS)

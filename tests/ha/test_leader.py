@@ -17,6 +17,7 @@ from tests.support.waiting import eventually
 
 TAKEOVER_S = 3.0
 READS = {"get", "hget", "hmget", "hgetall", "zrange", "zrangebyscore", "zscore", "zcard", "xrange", "xlen", "exists"}
+READS |= {"type", "pttl"}
 
 Fault = Callable[[Role, Wire], None]
 

@@ -77,9 +77,10 @@ class EngineProcesses:
         return cls(server, core, family)
 
     @property
-    def url(self) -> str:
+    def socket(self) -> str:
+        """The path where the server listens."""
         command = self.server.cmdline()
-        return f"http://127.0.0.1:{command[command.index('--port') + 1]}"
+        return command[command.index("--uds") + 1]
 
     @property
     def api_key(self) -> str:

@@ -18,17 +18,16 @@ class Straight:
     """A client of one engine."""
 
     session: aiohttp.ClientSession
-    url: str
 
     async def ask(self, path: str, body: JsonObject) -> JsonObject:
         """The answer to one request."""
-        async with self.session.post(self.url + path, json=body) as answer:
+        async with self.session.post(path, json=body) as answer:
             assert answer.status == 200, await answer.text()
             return loads(await answer.read())  # type: ignore[no-any-return]  # an object, as OpenAI's answers are
 
     async def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
-        async with self.session.get(f"{self.url}/metrics") as answer:
+        async with self.session.get("/metrics") as answer:
             text = await answer.text()
         return sum(float(value) for value in re.findall(rf"^vllm:{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
 
@@ -58,5 +57,6 @@ class Straight:
 async def straight(engine: EngineProcesses) -> AsyncIterator[Straight]:
     """A client for the length of a block, with the key that the worker made."""
     headers = {"Authorization": f"Bearer {engine.api_key}"}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        yield Straight(session, engine.url)
+    connector = aiohttp.UnixConnector(engine.socket)
+    async with aiohttp.ClientSession("http://vllm", headers=headers, connector=connector) as session:
+        yield Straight(session)

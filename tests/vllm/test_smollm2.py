@@ -171,7 +171,8 @@ async def test_bodies_that_have_killed_engines_are_refused_and_the_engine_lives(
 
 async def test_a_worker_attaches_to_a_server_that_runs(site: Site, fleet: Fleet, smollm2: Staff) -> None:
     engine = smollm2.role.engine()
-    arguments = ["worker", "--engine", "vllm", "--model", REAL, "--attach", engine.url, "--label", "attached"]
+    url = f"unix://{engine.socket}"
+    arguments = ["worker", "--engine", "vllm", "--model", REAL, "--attach", url, "--label", "attached"]
     with site.role("attached", arguments, {"TOKENFLEET_ENGINE_API_KEY": engine.api_key}) as role:
         attached = Staff(site, "attached", role)
         placed = await attached.reaches(fleet, "active", 30)
