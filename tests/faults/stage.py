@@ -14,8 +14,8 @@ from typing import Any, Self
 from producer.events import Restart, Tokens, Truncated
 from producer.fleet import Fleet
 from producer.jobs import Job
-from protocol import reads
-from protocol.call import run
+from protocol import keys, reads
+from protocol.call import Call, run
 from protocol.functions import register
 from protocol.handle import Shard
 from protocol.messages import JobRecord, ModelRecord, Outcome, WorkerRecord
@@ -195,12 +195,17 @@ class Stage:
         return roles
 
     async def active(self, count: int = 1, timeout_s: float = 15) -> None:
-        """Wait until so many workers take jobs."""
+        """Wait until so many workers take jobs, and were heard after the gap that a scheduler's first tick is."""
 
         async def enough() -> bool:
-            return sum(worker.state == "active" for worker in await self.workers()) >= count
+            return sum([await self._is_heard(worker) for worker in await self.workers()]) >= count
 
         await eventually(enough, timeout_s)
+
+    async def _is_heard(self, worker: WorkerRecord) -> bool:
+        key = keys.worker(Shard(MODEL), worker.id)
+        at, unheard = await run(self.fleet.redis, Call(("HMGET", key, "at", "unheard"), list))
+        return worker.state == "active" and at != unheard
 
     async def workers(self) -> list[WorkerRecord]:
         """Those that hold a lease in Redis's books."""
