@@ -131,16 +131,16 @@ FULL = Plan(
 )
 """Within half an hour on two cores."""
 QUICK = Plan(
-    azure_16=Case("azure", 52, 16, rows=6_000),
-    azure_4=Case("azure", 14, 4, rows=4_000),
-    mooncake_4=Case("mooncake", 1.1, 4, rows=1_500),
-    mooncake_16=Case("mooncake", 3.8, 16, rows=3_000),
-    servegen_8=Case("servegen", 105, 8, rows=12_000),
+    azure_16=Case("azure", 52, 16, rows=5_000),
+    azure_4=Case("azure", 14, 4, rows=3_000),
+    mooncake_4=Case("mooncake", 1.1, 4, rows=1_000),
+    mooncake_16=Case("mooncake", 3.8, 16, rows=1_500),
+    servegen_8=Case("servegen", 105, 8, rows=6_000),
     others=(),
-    load=Case("mooncake", 1.0, 4, rows=1_500),
+    load=Case("mooncake", 1.0, 4, rows=1_000),
     steps=4,
-    unequal=Case("azure", 9, 4, slow=2, rows=4_000),
-    mixed=Case("azure", 6, 4, rows=1_500),
+    unequal=Case("azure", 9, 4, slow=2, rows=3_000),
+    mixed=Case("azure", 6, 4, rows=1_000),
     death=Case("azure", 7.35, 4),
     died_s=30.0,
 )

@@ -221,11 +221,11 @@ def test_full(pending: int, kv: int, held: int, full: bool) -> None:
 def test_offline_jobs_leave_online_streams_their_step(priority: Priority) -> None:
     jobs = (lane(priority, 1, waited=1_000, of=spec(1_000)),)
     calm, crowded = worker(held=2, pending_prefill_tokens=200, prefilling=1), strained()
-    full_step = worker(held=2, kv_used_tokens=int((OFFLINE * 45 - BASE) / KV))
+    decoding = worker(held=2, kv_used_tokens=int((OFFLINE * 50 - BASE) / KV))
     assert len(refs(choose(jobs, (calm,), "predictive"))) == 1
     assert not refs(choose(jobs, (crowded,), "predictive"))
     assert not refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (calm,), "predictive"))
-    assert not refs(choose(jobs, (full_step,), "predictive"))
+    assert not refs(choose(jobs, (decoding,), "predictive"))
     assert len(refs(choose(jobs, (crowded,), "predictive", lately=Lately(online=False)))) == 1
     # Alone before its prefill a long prompt makes one long step.
     for idle in worker(), worker(held=2):
