@@ -70,7 +70,7 @@ class Predictive(Policy):
         return worker.step_ms(job) > worker.calm_ms(fleet.targets.token_ms)
 
     def _holds_offline(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
-        """By its KV cache, the next step, and the pace. A long prompt alone is one long step, which streams can bear."""
+        """By its KV cache, the next step, and the pace. A long prompt alone is one long step: streams can bear it."""
         if 0 < KV_OFFLINE * worker.report.kv_total_tokens <= worker.kv_tokens + job.tokens:
             return True
         target_ms = fleet.targets.token_ms
