@@ -11,6 +11,8 @@ from scheduler.policy.policy import Fleet, Policy, nearly_overflows
 from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 
+REUSE = 0.5
+"""So much more counts what a job has to compute itself: a prefix that is found saves those behind it as much."""
 PENDING_FULL_TOKENS = 8192
 """A worker with so many prompt tokens before it takes nothing: who comes later could not overtake there."""
 OFFLINE = 0.8
@@ -33,8 +35,9 @@ class Predictive(Policy):
     looks_past_full = True
 
     def score(self, job: JobView, worker: Worker) -> float:
-        """Predicted first token × the worker's step: ms²."""
-        return worker.first_token_ms(job) * worker.base_ms * worker.speed
+        """Predicted first token, with its own work half again, × the worker's step: ms²."""
+        own_ms = REUSE * worker.work_ms(job) * worker.speed
+        return (worker.first_token_ms(job) + own_ms) * worker.base_ms * worker.speed
 
     def full(self, worker: Worker) -> bool:
         """Whether too much waits before it, or its KV cache is about to overflow."""

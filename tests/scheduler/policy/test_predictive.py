@@ -12,6 +12,7 @@ from scheduler.policy.predictive import (
     KV_OFFLINE,
     OFFLINE,
     PENDING_FULL_TOKENS,
+    REUSE,
     SETTLE,
     SLOW,
     URGENT_MS,
@@ -74,7 +75,7 @@ def test_what_waits_and_who_streams_come_before_the_first_token() -> None:
     )
     slow = weighed(replace(busy, speed=2.0))
     assert slow.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(2 * expected, rel=0.02)
-    assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx(expected * base)
+    assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx((expected + REUSE * EACH_MS) * base)
 
 
 def backlogs(view: WorkerView, *later_ms: float) -> list[tuple[int, int]]:
