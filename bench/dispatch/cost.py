@@ -32,13 +32,12 @@ def decision_us(workers: int, queued: int) -> float:
         began = time.perf_counter()
         view = FleetView((lane.heads(),), views, turn, holders=known.holders)
         decision = decide(view, 0.0, chance, policy, TARGETS, Window())
-        taken = [lane.take(item.ref) for item in decision.assignments]
+        taken = lane.take(item.ref for item in decision.assignments)
         times.append((time.perf_counter() - began) / len(decision.assignments))
         # As many wait as before.
         jobs = {job.ref: job for head in view.lanes for job in head}
-        for item, entry in zip(decision.assignments, taken, strict=True):
-            if entry:
-                lane.put_back(jobs[item.ref], entry)
+        for ref, entry in taken.items():
+            lane.put_back(jobs[ref], entry)
     return statistics.median(times) * 1e6
 
 
