@@ -8,6 +8,7 @@ from bench.dispatch.cases import TARGETS
 from protocol.messages import LoadReport
 from protocol.states import Priority
 from scheduler.policy.decide import decide
+from scheduler.policy.prefix_map import PrefixMap
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.view import FleetView, WorkerView
 from scheduler.policy.window import Window
@@ -23,20 +24,20 @@ SLOTS, HELD = 1024, 60
 def decision_us(workers: int, queued: int) -> float:
     """Microseconds for each job that is given to a worker, with so many queued: median over rounds."""
     lane, names = _lane(queued), [f"w{n}" for n in range(workers)]
-    policy, chance = POLICIES["predictive"], random.Random(0)
+    # As the dispatcher has it: who holds which prefix is kept from round to round, not gathered from all workers.
+    policy, chance, known = POLICIES["predictive"], random.Random(0), PrefixMap()
     views = tuple(WorkerView(name, name, active=True, slots=SLOTS, held=HELD, report=REPORT) for name in names)
     times = []
     for turn in range(ROUNDS):
         began = time.perf_counter()
-        view = FleetView((lane.heads(),), views, turn)
+        view = FleetView((lane.heads(),), views, turn, holders=known.holders)
         decision = decide(view, 0.0, chance, policy, TARGETS, Window())
-        taken = [lane.take(item.ref) for item in decision.assignments]
+        taken = lane.take(item.ref for item in decision.assignments)
         times.append((time.perf_counter() - began) / len(decision.assignments))
         # As many wait as before.
         jobs = {job.ref: job for head in view.lanes for job in head}
-        for item, entry in zip(decision.assignments, taken, strict=True):
-            if entry:
-                lane.put_back(jobs[item.ref], entry)
+        for ref, entry in taken.items():
+            lane.put_back(jobs[ref], entry)
     return statistics.median(times) * 1e6
 
 

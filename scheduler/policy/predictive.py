@@ -11,10 +11,12 @@ from scheduler.policy.policy import Fleet, Policy, nearly_overflows
 from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 
+REUSE = 0.5
+"""So much more counts what a job has to compute itself: a prefix that is found saves those behind it as much."""
 PENDING_FULL_TOKENS = 8192
 """A worker with so many prompt tokens before it takes nothing: who comes later could not overtake there."""
 OFFLINE = 0.8
-"""The share of a calm step that offline work may fill: online jobs are to find room beside it."""
+"""The share of what online jobs may fill that offline work may: they are to find room beside it."""
 KV_OFFLINE = 0.8
 """Offline work fills a KV cache up to this share."""
 URGENT_MS = 150.0
@@ -33,8 +35,9 @@ class Predictive(Policy):
     looks_past_full = True
 
     def score(self, job: JobView, worker: Worker) -> float:
-        """Predicted first token × the worker's step: ms²."""
-        return worker.first_token_ms(job) * worker.base_ms * worker.speed
+        """Predicted first token, with its own work half again, × the worker's step: ms²."""
+        own_ms = REUSE * worker.work_ms(job) * worker.speed
+        return (worker.first_token_ms(job) + own_ms) * worker.base_ms * worker.speed
 
     def full(self, worker: Worker) -> bool:
         """Whether too much waits before it, or its KV cache is about to overflow."""
@@ -56,27 +59,27 @@ class Predictive(Policy):
         return [lane[place] for _, _, place in sorted(keyed)]
 
     def holds(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
-        """Whether the job would make the worker's next step too long for its streams.
-
-        An idle prefill queue lets anybody in: a prompt longer than a step has to be computed some time.
-        """
+        """Whether the job would make the worker's streams too slow."""
         if job.priority.online:
-            if fleet.lately.offline or not worker.pending_tokens or 0 <= _slack_ms(job, fleet) <= URGENT_MS:
-                return False
-            return self._strains(job, worker, fleet)
-        if not fleet.lately.online or _belongs_to_the_late(job, fleet):
+            return self._holds_online(job, worker, fleet)
+        if not fleet.lately.online or not worker.held or _belongs_to_the_late(job, fleet):
             return False
-        if not worker.held:
+        return self._holds_offline(job, worker, fleet)
+
+    def _holds_online(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
+        """By the next step. An idle prefill queue lets anybody in: a long prompt has to be computed some time."""
+        if fleet.lately.offline or not worker.pending_tokens or 0 <= _slack_ms(job, fleet) <= URGENT_MS:
             return False
+        return worker.step_ms(job) > worker.calm_ms(fleet.targets.token_ms)
+
+    def _holds_offline(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
+        """By its KV cache, the next step, and the pace. A long prompt alone is one long step: streams can bear it."""
         if 0 < KV_OFFLINE * worker.report.kv_total_tokens <= worker.kv_tokens + job.tokens:
             return True
-        # A long prompt alone is one long step, which streams can bear now and then.
-        step_ms = worker.step_ms(job) if worker.pending_tokens else worker.step_ms()
-        return step_ms > OFFLINE * worker.calm_ms(fleet.targets.token_ms)
-
-    def _strains(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
-        """Whether the next step, with all pending prompts and the job's own, is too long for those who stream."""
-        return worker.step_ms(job) > worker.calm_ms(fleet.targets.token_ms)
+        target_ms = fleet.targets.token_ms
+        if worker.pending_tokens and worker.step_ms(job) > OFFLINE * worker.calm_ms(target_ms):
+            return True
+        return worker.token_ms > OFFLINE * worker.bearable_ms(target_ms)
 
     def settles(self, job: JobView, fleet: Fleet) -> bool:
         """Whether it has waited long enough to take less than the best; offline work always does."""

@@ -25,12 +25,13 @@ def test_places_and_times_are_those_of_the_function_library(driver: Driver) -> N
     waiting: dict[str, Handle] = {}
     for tenant, weight in WEIGHTS.items():
         driver.redis.hset(keys.clock(SHARD), f"weight:{tenant}", str(weight))
-    for number in range(120):
-        if waiting and chance.random() < 0.45:
-            # One of the first, as policies choose.
-            ref = chance.choice(lane.heads()[:4]).ref
-            driver.assign(waiting.pop(ref))
-            assert lane.take(ref)
+    for number in range(200):
+        if waiting and chance.random() < 0.25:
+            # Some of the first in one call, in any order, as policies choose.
+            first = [job.ref for job in lane.heads()[:4]]
+            refs = chance.sample(first, chance.randint(1, len(first)))
+            driver.assign_all([waiting.pop(ref) for ref in refs])
+            assert lane.take(refs).keys() == set(refs)
         else:
             tenant, output_tokens = chance.choice(tuple(WEIGHTS)), chance.randrange(0, 900, 10)
             spec = SPEC.model_copy(update={"output_tokens": output_tokens})
@@ -49,12 +50,11 @@ def test_the_window_is_the_lanes_beginning_however_long_it_is() -> None:
     while heads := lane.heads():
         assert len(heads) == min(HEADS, len(lane))
         job = chance.choice(heads[:20])
-        entry = lane.take(job.ref)
-        assert entry
+        entry = lane.take([job.ref])[job.ref]
         if chance.random() < 0.1:
             lane.put_back(job, entry)
             assert job in lane.heads()
         else:
             taken.append(job.ref)
     assert len(set(taken)) == len(taken) == 3 * HEADS
-    assert lane.take(taken[0]) is None
+    assert not lane.take(taken[:1])

@@ -79,6 +79,15 @@ def test_what_a_dead_worker_had_runs_elsewhere_once_its_lease_is_over() -> None:
         assert one.tokens == 200
 
 
+def test_what_a_dead_worker_had_comes_back_to_its_place() -> None:
+    specs = [WorkerSpec("a", sequences=1, dies_ms=5.0), WorkerSpec("b", sequences=1, joins_ms=20_000.0)]
+    requests = [request(number, float(number), output_tokens=10) for number in range(4)]
+    world = ran(Scenario(requests, specs, POLICIES["least-requests"], TARGETS))
+    started = sorted(world.outcomes.values(), key=lambda one: one.started_ms or 0.0)
+    assert [one.request.ref for one in started] == [one.ref for one in requests]
+    assert started[0].tries == 1
+
+
 def test_an_engine_without_room_gives_up_the_youngest_and_ends_all() -> None:
     spec = WorkerSpec("w", kv_tokens=2_048)
     # Each says that it needs 356 tokens at its end and takes 1,100: only one of them can.

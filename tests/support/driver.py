@@ -1,5 +1,6 @@
 """Takes jobs through their lives step by step, on a blocking client: what scheduler and worker do, without them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,10 @@ class Driver:
     def assign(self, handle: Handle, worker: str = "w1", token: str = BOSS) -> int | str | None:
         """The attempt's number, or why there is none; None when another leads."""
         return self.move(handle, worker=worker, token=token)
+
+    def assign_all(self, handles: Sequence[Handle], worker: str = "w1", token: str = BOSS) -> None:
+        """In one call, in this order."""
+        self.run(functions.assign(self.shard, token, [Move(self.job(one).member, worker, 0) for one in handles]))
 
     def park(self, handle: Handle, ms: int) -> int | str | None:
         return self.move(handle, park_ms=ms)

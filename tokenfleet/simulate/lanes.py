@@ -45,13 +45,14 @@ class Lane:
         """The first jobs, at most `HEADS`."""
         return tuple(self._jobs[ref][1] for _, _, ref in self._window)
 
-    def take(self, ref: str) -> Entry | None:
-        """The job starts; the lane's time follows, but never past the head that is left."""
-        entry = self.remove(ref)
-        if entry:
-            score = min(entry[0], self._window[0][0]) if self._window else entry[0]
-            self._time = max(self._time, score)
-        return entry
+    def take(self, refs: Iterable[str]) -> dict[str, Entry]:
+        """Jobs start in one call; the lane's time follows the last of them, but never past the head that is left."""
+        taken = {ref: entry for ref in refs if (entry := self.remove(ref))}
+        if taken:
+            latest = max(score for score, _, _ in taken.values())
+            head = self._window[0][0] if self._window else latest
+            self._time = max(self._time, min(latest, head))
+        return taken
 
     def remove(self, ref: str) -> Entry | None:
         """The job leaves without starting."""

@@ -21,7 +21,7 @@ from scheduler.policy.window import Window
 from scheduler.shard_loop import GATHER_S
 from tokenfleet.simulate.engine import SimWorker, WorkerSpec
 from tokenfleet.simulate.job import GUESSED_OUTPUT_TOKENS, Outcome, Request
-from tokenfleet.simulate.lanes import Lanes
+from tokenfleet.simulate.lanes import Entry, Lanes
 
 PREFIXES_EVERY_MS = 1_000.0
 """How often a worker's prefix set is read, as in scheduler/prefixes.py."""
@@ -89,6 +89,7 @@ class World:
         self.outcomes = {request.ref: Outcome(request, request.view()) for request in scenario.requests}
         self._chance = random.Random(scenario.seed)  # noqa: S311 - breaks ties, guards nothing
         self._attempts = 0
+        self._places: dict[str, Entry] = {}
         self._traffic = Traffic()
         self._open = sum(map(self._awaited, scenario.requests))
         self._wake_ms: float | None = None
@@ -193,7 +194,7 @@ class World:
         for outcome in known.worker.jobs.values():
             outcome.worker, outcome.started_ms, outcome.first_ms, outcome.tokens = "", None, None, 0
             outcome.tries += 1
-            self._lanes.of[outcome.job.priority].add(outcome.job)
+            self._lanes.of[outcome.job.priority].put_back(outcome.job, self._places.pop(outcome.request.ref))
         self.ledger.keep(self._workers)
         self.speeds.keep(self._workers)
         self._prefixes.keep(self._workers)
@@ -239,6 +240,9 @@ class World:
         lately = self._traffic.lately(self.now_ms)
         view = FleetView(lanes, workers, self.ledger.started, lately, self._prefixes.holders)
         decision = decide(view, self.now_ms, self._chance, scenario.policy, scenario.targets, scenario.window)
+        for priority, lane in self._lanes.of.items():
+            started = [item.ref for item in decision.assignments if item.priority is priority]
+            self._places |= lane.take(started)
         for item in decision.assignments:
             self._assign(item)
         for refusal in decision.refusals:
@@ -275,7 +279,6 @@ class World:
 
     def _assign(self, given: Assignment) -> None:
         outcome, known, name = self.outcomes[given.ref], self._workers[given.worker], given.worker
-        self._lanes.of[given.priority].take(given.ref)
         self._attempts += 1
         if not outcome.request.priority.online:
             self._traffic.offline_ms = self.now_ms

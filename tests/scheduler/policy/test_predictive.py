@@ -12,6 +12,7 @@ from scheduler.policy.predictive import (
     KV_OFFLINE,
     OFFLINE,
     PENDING_FULL_TOKENS,
+    REUSE,
     SETTLE,
     SLOW,
     URGENT_MS,
@@ -74,7 +75,7 @@ def test_what_waits_and_who_streams_come_before_the_first_token() -> None:
     )
     slow = weighed(replace(busy, speed=2.0))
     assert slow.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(2 * expected, rel=0.02)
-    assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx(expected * base)
+    assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx((expected + REUSE * EACH_MS) * base)
 
 
 def backlogs(view: WorkerView, *later_ms: float) -> list[tuple[int, int]]:
@@ -221,11 +222,11 @@ def test_full(pending: int, kv: int, held: int, full: bool) -> None:
 def test_offline_jobs_leave_online_streams_their_step(priority: Priority) -> None:
     jobs = (lane(priority, 1, waited=1_000, of=spec(1_000)),)
     calm, crowded = worker(held=2, pending_prefill_tokens=200, prefilling=1), strained()
-    full_step = worker(held=2, kv_used_tokens=int((OFFLINE * 45 - BASE) / KV))
+    decoding = worker(held=2, kv_used_tokens=int((OFFLINE * 50 - BASE) / KV))
     assert len(refs(choose(jobs, (calm,), "predictive"))) == 1
     assert not refs(choose(jobs, (crowded,), "predictive"))
     assert not refs(choose((lane(priority, 1, waited=1_000, of=spec(STRAINING)),), (calm,), "predictive"))
-    assert not refs(choose(jobs, (full_step,), "predictive"))
+    assert not refs(choose(jobs, (decoding,), "predictive"))
     assert len(refs(choose(jobs, (crowded,), "predictive", lately=Lately(online=False)))) == 1
     # Alone before its prefill a long prompt makes one long step.
     for idle in worker(), worker(held=2):
