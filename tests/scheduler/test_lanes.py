@@ -73,11 +73,12 @@ class Both:
     def _start(self, jobs: list[JobView] | tuple[JobView, ...]) -> None:
         members = [self._driver.job(self._handles[job.ref]).member for job in jobs]
         attempts = self._driver.run(functions.assign(SHARD, BOSS, [Move(member, "w1") for member in members]))
-        for job, attempt in zip(jobs, attempts or (), strict=True):
-            entry = self._lanes.of[job.priority].take(job.ref)
-            assert isinstance(attempt, int)
-            assert entry
-            self._started[job.ref] = job, attempt, entry
+        for priority, lane in self._lanes.of.items():
+            entries = lane.take(job.ref for job in jobs if job.priority is priority)
+            for job, attempt in zip(jobs, attempts or (), strict=True):
+                if job.priority is priority:
+                    assert isinstance(attempt, int)
+                    self._started[job.ref] = job, attempt, entries[job.ref]
 
 
 def test_the_same_order(driver: Driver) -> None:
