@@ -21,7 +21,7 @@ GROUPS: dict[str, str] = {
     "TLS": "access/test_tls.py",
     "tenants and quotas": "access/test_tenants.py protocol/test_quotas.py",
     "canary and secrets": "access/test_canary.py protocol/test_settings.py protocol/test_store.py",
-    "engine on loopback": "access/test_engine.py worker/engine/vllm/test_flags.py",
+    "engine on a private socket": "access/test_engine.py worker/engine/vllm/test_flags.py",
     "containers": "compose",
     "code and packages": "house/test_safety.py house/test_supply.py house/test_repository.py",
 }

@@ -22,11 +22,14 @@ SLOTS, HELD = 1024, 60
 
 
 def decision_us(workers: int, queued: int) -> float:
-    """Microseconds for each job that is given to a worker, with so many queued: median over rounds."""
+    """Microseconds for each job that is given to a worker, with so many queued: median of the later half of rounds."""
     lane, names = _lane(queued), [f"w{n}" for n in range(workers)]
     # As the dispatcher has it: who holds which prefix is kept from round to round, not gathered from all workers.
     policy, chance, known = POLICIES["predictive"], random.Random(0), PrefixMap()
-    views = tuple(WorkerView(name, name, active=True, slots=SLOTS, held=HELD, report=REPORT) for name in names)
+    views = tuple(
+        WorkerView(name, name, active=True, slots=SLOTS, held=HELD, report=REPORT, sent=known.sent_to(name))
+        for name in names
+    )
     times = []
     for turn in range(ROUNDS):
         began = time.perf_counter()
@@ -34,11 +37,13 @@ def decision_us(workers: int, queued: int) -> float:
         decision = decide(view, 0.0, chance, policy, TARGETS, Window())
         taken = lane.take(item.ref for item in decision.assignments)
         times.append((time.perf_counter() - began) / len(decision.assignments))
-        # As many wait as before.
+        # As many wait as before; who got a prefix is known from now on.
         jobs = {job.ref: job for head in view.lanes for job in head}
+        for item in decision.assignments:
+            known.assigned(item.worker, jobs[item.ref].spec.prefix, 0.0)
         for ref, entry in taken.items():
             lane.put_back(jobs[ref], entry)
-    return statistics.median(times) * 1e6
+    return statistics.median(times[ROUNDS // 2 :]) * 1e6
 
 
 def _lane(queued: int) -> Lane:

@@ -21,5 +21,5 @@ class Traffic:
     """An offline job was started."""
 
     def lately(self, now_ms: float) -> Lately:
-        """Which of them were so lately that they still count."""
-        return Lately(now_ms - self.online_ms < ONLINE_MS, now_ms - self.offline_ms < OFFLINE_MS)
+        """Which of them were so lately that they still count; not after a clock that went back by more."""
+        return Lately(abs(now_ms - self.online_ms) < ONLINE_MS, abs(now_ms - self.offline_ms) < OFFLINE_MS)

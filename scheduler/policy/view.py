@@ -99,7 +99,8 @@ class Flow:
 
     def share(self, now_ms: float) -> float:
         """How much of the reference engine's time they take."""
-        return self.work_ms * math.exp(min(0.0, self.at_ms - now_ms) / FLOW_MS) / FLOW_MS
+        # A clock that went back is no reason to remember for longer.
+        return self.work_ms * math.exp(-abs(now_ms - self.at_ms) / FLOW_MS) / FLOW_MS
 
 
 @dataclass(frozen=True, slots=True)

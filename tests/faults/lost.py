@@ -80,7 +80,7 @@ async def rewound(stage: Stage, *, stream: bool) -> Seen:
     await eventually(lambda: sleeper.says("failpoint_reached"), 10)
     first = (await job.info()).record
     leader.kill()
-    stage.server.kill()
+    stage.server.kill(written=True)
     for path, size in kept.items():
         os.truncate(path, size)
     stage.server.start()

@@ -37,7 +37,7 @@ async def all_undisturbed(stage: Stage, jobs: list[Job], readings: list["asyncio
 async def killed(stage: Stage) -> Seen:
     await stage.crew(2)
     jobs, readings = await streams(stage)
-    stage.server.kill()
+    stage.server.kill(written=True)
     stage.server.start()
     up_at = now()
     after = await stage.submit("after", words=5)

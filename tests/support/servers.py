@@ -105,10 +105,11 @@ class Server:
             return False
         return True
 
-    def kill(self) -> None:
-        """kill -9, once all that was acknowledged is written: a slow disk can hold it back for two seconds."""
-        with suppress(FleetError):
-            self.wait_until(self._has_written)
+    def kill(self, *, written: bool = False) -> None:
+        """kill -9; with `written` once all that was acknowledged is: a slow disk can hold it back for seconds."""
+        if written:
+            with suppress(FleetError):
+                self.wait_until(self._has_written)
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ class Shard:
         self._now_ms += 20
         view = FleetView(self.lanes.heads(), (worker(held=7),), len(self.started))
         for chosen in decide(view, self._now_ms, self._rng, self._policy, MINUTE, Window()).assignments:
-            self.lanes.of[chosen.priority].take(chosen.ref)
+            self.lanes.of[chosen.priority].take([chosen.ref])
             self.started.append(chosen.ref)
 
 

@@ -87,6 +87,8 @@ def test_what_came_lately_fades_whether_a_report_contains_it_or_not() -> None:
     ledger.reported("a", LoadReport(taken=7))
     assert ledger.flow("a").share(1_000) == pytest.approx(50 / FLOW_MS)
     assert ledger.flow("a").share(1_000 + FLOW_MS) == pytest.approx(50 / FLOW_MS / math.e)
+    # The clock went back: it fades all the same.
+    assert ledger.flow("a").share(1_000 - 3_600_000) == pytest.approx(0)
     ledger.assigned("a", 8, sent(1_000 + FLOW_MS, 20, 40))
     assert ledger.flow("a").share(1_000 + FLOW_MS) == pytest.approx((50 / math.e + 10) / FLOW_MS)
     ledger.keep([])
