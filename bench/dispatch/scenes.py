@@ -33,8 +33,9 @@ def highest_load(case: Case, policy: str, steps: int) -> float:
     """The highest scale with enough goodput, by bisection; what the case names is where it begins."""
     low, high = case.scale / 4, case.scale * 2
     good = {low: run(replace(case, scale=low), policy).goodput, high: 0.0}
-    if good[low] < ENOUGH:
-        return math.nan
+    while good[low] < ENOUGH:
+        low, high = low / 2, low
+        good[low] = run(replace(case, scale=low), policy).goodput
     for _ in range(steps):
         middle = math.sqrt(low * high)
         good[middle] = run(replace(case, scale=middle), policy).goodput
