@@ -37,9 +37,11 @@ end
 -- A new run over an old one: the last nonces stay known, and the attempt number rises above the old run's, or a follower
 -- would take the new frames for seen ones.
 local function replace(job, dead, nonces, nonce)
+  -- First of all: if it fails, the old run is still there.
+  local attempt = number_attempts(job.P, 1)
   if dead and string.find(dead, '^%d+%-%d+$') then try('XDEL', dead_key(job.P), dead) end
   redis.call('DEL', job.key, result_key(job.P, job.ref), tokens_key(job.P, job.ref))
-  return with_nonce(nonces, nonce), int(number_attempts(job.P, 1))
+  return with_nonce(nonces, nonce), int(attempt)
 end
 
 local function over_limit(priority, lane, mine)

@@ -13,10 +13,12 @@ from protocol.outlook import Outlook
 from protocol.states import Priority
 from tests.protocol import branches
 from tests.protocol.branches import BRANCHES, HANDLE
-from tests.support.builders import LEASE_MS, SHARD, a_submission, completed, tick_as
+from tests.support.builders import BOSS, LEASE_MS, SHARD, a_submission, completed, tick_as
 from tests.support.driver import Driver
 
 Calls = Callable[[Driver], Sequence[Call[Any]]]
+ORPHAN = f"{1:016d}:{HANDLE.ref}"
+"""A lane's entry of a job that is not there."""
 PLACE = "*.w1"
 """How a worker's user is kept to its keys; the worker of the branches is called `w1` alone."""
 
@@ -131,6 +133,18 @@ def _long_lead(driver: Driver) -> None:
     driver.redis.set(keys.leader(SHARD), "other", px=10**9)
 
 
+def _stray(key: str) -> Callable[[Driver], None]:
+    """An entry that no job belongs to, beside a body and a result that nobody ends."""
+
+    def prepare(driver: Driver) -> None:
+        driver.lead()
+        driver.redis.zadd(key, {ORPHAN if key.endswith("lane:high") else HANDLE.ref: 1})
+        for name in (keys.body(HANDLE), keys.result(HANDLE)):
+            driver.redis.set(name, "by hand")
+
+    return prepare
+
+
 def _durable(_: Driver) -> list[Call[Any]]:
     return [durability.safety(), *durability.Barrier(synced=False, replicas=1, timeout_ms=1).calls()]
 
@@ -159,11 +173,18 @@ DUTIES: dict[str, list[Duty]] = {
     ],
     "scheduler": [
         *_branches("assign", "tick", "command"),
+        Duty("assign-orphan", _stray(keys.lane(SHARD, Priority.HIGH)), lambda _: [_assign_orphan()]),
+        Duty("tick-orphan-due", _stray(keys.due(SHARD)), lambda _: [tick_as()]),
+        Duty("tick-orphan-deadlines", _stray(keys.deadlines(SHARD)), lambda _: [tick_as()]),
         Duty("tick-long-lead", _long_lead, lambda _: [tick_as()]),
         Duty("reads", _waiting, _reads_of_a_scheduler),
     ],
     "metrics": [Duty("status", _waiting, _status)],
 }
+
+
+def _assign_orphan() -> Call[Any]:
+    return functions.assign(SHARD, BOSS, [functions.Move(ORPHAN, "w1", 0)])
 
 
 def _ending(driver: Driver) -> Call[Any]:

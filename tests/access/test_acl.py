@@ -7,12 +7,14 @@ import pytest
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from protocol import keys
+from protocol import keys, library, reads
 from protocol.access import Role
 from protocol.errors import NotAllowed
-from tests.access.duties import DUTIES, Duty, roles
+from protocol.states import State
+from tests.access.duties import DUTIES, Duty, dead, roles
 from tests.access.fleet import login
-from tests.support.builders import SHARD
+from tests.protocol.branches import HANDLE
+from tests.support.builders import SHARD, a_submission
 from tests.support.driver import Driver
 from tests.support.servers import Server
 
@@ -60,6 +62,34 @@ def test_a_role_needs_each_of_its_rights(real_driver: Driver, name: str) -> None
     ]
     real_driver.redis.flushdb()
     assert needless == []
+
+
+def test_a_replay_after_a_restart_is_numbered_anew(real_driver: Driver) -> None:
+    """The library was loaded again: a producer that gives a job its number needs to see the last one."""
+    real_driver.redis.flushdb()
+    dead(real_driver)
+    before = real_driver.job(HANDLE).attempt
+    real_driver.redis.function_load(library.source(), replace=True)
+    with as_user(real_driver, roles()["producer-t"]) as client:
+        assert Driver(client).submitted(a_submission(nonce="new")).created
+    assert real_driver.job(HANDLE).attempt > before + 100_000
+    real_driver.redis.flushdb()
+
+
+def test_a_replay_that_is_refused_its_number_loses_nothing(real_driver: Driver) -> None:
+    real_driver.redis.flushdb()
+    dead(real_driver)
+    role = roles()["producer-t"]
+    clock = keys.clock(SHARD).replace("pool.0", "*")
+    fewer = [grant for grant in role.grants if f"+hincrby ~{clock})" not in grant]
+    assert len(fewer) == len(role.grants) - 1
+    hidden = replace(role, grants=[*fewer, f"(+hmget +hset ~{clock})"])
+    with as_user(real_driver, hidden) as client, pytest.raises(NotAllowed):
+        Driver(client).submitted(a_submission(nonce="new"))
+    assert real_driver.run(reads.outcome(HANDLE)) is not None
+    assert real_driver.run(reads.dead_mark(HANDLE)) is not None
+    assert real_driver.job(HANDLE).state is State.FAILED
+    real_driver.redis.flushdb()
 
 
 def _lesser(role: Role) -> Iterator[tuple[str, Role]]:
