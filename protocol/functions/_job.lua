@@ -3,6 +3,7 @@
 local LOG_AFTER_SEAL_MS = 300000   -- then the result serves as one frame
 local DEAD_KEEP_MS = 604800000     -- a job set aside can be replayed for a week
 local TENANT_IDLE_S = 3600         -- an idle tenant's fair tags
+local TENANT_IDLE_MOST_S = 315360000  -- ten years: whatever it owes
 local STRIKES_OUT = 3
 local HISTORY_KEPT = 16             -- attempts that were given back, in a job's history
 

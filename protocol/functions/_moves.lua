@@ -1,18 +1,27 @@
 -- The helpers that all moves share: number, place, unplace, give back, finalise.
 
--- Kept in the server's memory, by shard: empty once the server was started anew or a replica took over, when the last
--- seconds of what was written may be lost.
+-- What this server wrote last, by shard, in its memory. Where the store holds something else, the server was started
+-- anew, or another one led meanwhile: the last seconds of what was written may be lost.
+-- `ticked` is the mark of the last tick; `tick`, its time, says how long ago that was.
 local numbered_here, ticked_here = {}, {}
 local LOST_AT_MOST = 1000000        -- attempts that such a loss may have taken back
 
 -- Numbers for so many attempts; the last one of them. No number is ever given twice: a follower would take the frames of
 -- two attempts for those of one, and a worker a new job for one that it had.
 local function number_attempts(P, count)
-  local skipped = 0
-  if not numbered_here[P] and number(try('HGET', clock_key(P), 'attempt')) > 0 then skipped = LOST_AT_MOST end
+  local stored = number(try('HGET', clock_key(P), 'attempt'))
+  local skipped = stored > 0 and stored ~= numbered_here[P] and LOST_AT_MOST or 0
   local last = write('HINCRBY', clock_key(P), 'attempt', int(skipped + count))
-  numbered_here[P] = true
+  numbered_here[P] = last
   return last
+end
+
+-- How long an idle tenant's hash is kept: its debt of tokens is forgotten no sooner than it is paid.
+local function tenant_idle_s(P, key)
+  local quota = number(try('HGET', clock_key(P), 'quota:tokens'))
+  if quota <= 0 then return TENANT_IDLE_S end
+  local spent = number(redis.call('HMGET', key, 'spent')[1])
+  return math.min(math.max(TENANT_IDLE_S, math.ceil(spent * 60 / quota)), TENANT_IDLE_MOST_S)
 end
 
 -- Limits count lane plus `due`, for the shard and for the tenant.
@@ -26,7 +35,7 @@ local function count_waiting(P, priority, tenant, delta)
     for _, n in ipairs(redis.call('HMGET', key, 'q:high', 'q:medium', 'q:low')) do
       if number(n) > 0 then return end
     end
-    redis.call('EXPIRE', key, TENANT_IDLE_S)
+    redis.call('EXPIRE', key, int(tenant_idle_s(P, key)))
   end
 end
 

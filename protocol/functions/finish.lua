@@ -13,7 +13,8 @@ local function finish(KEYS, ARGV)
   if job.frames < tonumber(frames) then return { 'gap', job.frames } end
   demand_notice(job)
   local at = ''
-  if tonumber(first) >= 0 and not job.log then at = int(number(job.started) + tonumber(first)) end
+  -- What an attempt left of an answer that nobody reads along is in the log too, and came there when it ended.
+  if tonumber(first) >= 0 and (not job.log or tonumber(frames) == 0) then at = int(number(job.started) + tonumber(first)) end
   finalise(job, state, outcome, code, now_ms(), at)
   return { 'ok' }
 end

@@ -19,11 +19,13 @@ local function set_strays_apart(P)
   end
 end
 
--- No lead lasts longer than a gap. One that seems to was taken before the clock went back; its holder may be dead.
+-- No lead lasts longer than a gap. One that seems to was taken before the clock went back; its holder may be dead. One
+-- without an end was written by hand.
 local function take_lead(P, token, lead_ms, gap_ms)
   local leader = redis.call('GET', leader_key(P))
   if leader and leader ~= token then
-    if redis.call('PTTL', leader_key(P)) > gap_ms then redis.call('PEXPIRE', leader_key(P), gap_ms) end
+    local left = redis.call('PTTL', leader_key(P))
+    if left < 0 or left > gap_ms then redis.call('PEXPIRE', leader_key(P), gap_ms) end
     return false
   end
   redis.call('SET', leader_key(P), token, 'PX', lead_ms)
@@ -44,10 +46,10 @@ end
 -- strikes are for the dead, not for those who could not be heard. Of one that is not heard after it either, nobody knows
 -- whether it had left before: the gap may have taken that with it.
 local function forgive_gap(P, now, lease_ms, gap_ms)
-  local last = tonumber(redis.call('HGET', clock_key(P), 'tick') or 0) or 0
-  redis.call('HSET', clock_key(P), 'tick', int(now))
-  local restarted = not ticked_here[P]
-  ticked_here[P] = true
+  local stored = redis.call('HMGET', clock_key(P), 'tick', 'ticked')
+  local last, restarted = number(stored[1]), not ticked_here[P] or stored[2] ~= ticked_here[P]
+  ticked_here[P] = int(now)
+  redis.call('HSET', clock_key(P), 'tick', ticked_here[P], 'ticked', ticked_here[P])
   if now >= last and now - last <= gap_ms and not restarted then return end
   if now < last then hasten_retries(P, now) end
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', workers_key(P), 1, '+inf')) do

@@ -1,6 +1,6 @@
 """What the simulation found: a clock that goes back, and a restart that loses the last seconds."""
 
-from protocol import functions, keys
+from protocol import functions, keys, reads
 from protocol.states import State
 from tests.support.builders import SHARD, a_handle, tick_as
 from tests.support.driver import Driver
@@ -61,3 +61,30 @@ def test_a_worker_whose_leaving_was_lost_blames_nobody(server: Server) -> None:
         job = driver.job(handle)
     assert (job.state, job.strikes) == (State.QUEUED, 0)
     assert "not heard" in job.history[-1].why
+
+
+def test_a_server_that_leads_a_second_time_gives_no_attempt_number_again(driver: Driver) -> None:
+    """It was a replica meanwhile: another has given numbers, and the last of them may be lost on the way back."""
+    first = driver.running()[1]
+    driver.redis.hset(keys.clock(SHARD), "attempt", str(first + 5))
+    second = driver.assign(driver.submit("b").handle)
+    assert isinstance(second, int)
+    assert second > first + 100_000
+    assert driver.assign(driver.submit("c").handle) == second + 1
+
+
+def test_a_server_that_leads_a_second_time_gives_workers_a_whole_lease(driver: Driver) -> None:
+    """Another has ticked meanwhile: nobody knows what was lost of it, as after a restart."""
+    driver.running()
+    driver.redis.hset(keys.clock(SHARD), "ticked", "1")
+    driver.redis.zadd(keys.workers(SHARD), {"w1": 1})
+    assert driver.run(tick_as()).reclaimed == 0
+    assert driver.run(reads.leases(SHARD))["w1"] > 1
+
+
+def test_a_lead_without_an_end_ends(driver: Driver, store_clock: StoreClock) -> None:
+    driver.lead()
+    driver.redis.persist(keys.leader(SHARD))
+    assert not driver.run(tick_as("standby")).leads
+    store_clock.advance(4_000)
+    assert driver.run(tick_as("standby")).leads

@@ -81,3 +81,16 @@ def test_a_refused_job_leaves_nothing(driver: Driver) -> None:
     with pytest.raises(QuotaExceeded):
         driver.run(functions.submit(a_submission("b")))
     assert driver.snapshot() == before
+
+
+def test_a_debt_is_not_forgotten_before_it_is_paid(driver: Driver, store_clock: StoreClock) -> None:
+    """Its hash, which an idle tenant's ends with, holds what it has spent."""
+    allow(driver, tokens=1)
+    driver.submit("a", spec=SPEC.model_copy(update={"prompt_tokens": 600}))
+    driver.cancel("a")
+    store_clock.advance(2 * 60 * MINUTE_MS)
+    with pytest.raises(QuotaExceeded):
+        driver.submit("b")
+    left_ms = driver.redis.pttl(keys.tenant(SHARD, "t"))
+    assert isinstance(left_ms, int)
+    assert left_ms > 7 * 60 * MINUTE_MS
