@@ -46,7 +46,7 @@ class Fleet:
         tenant: str = "",
         settings: Settings | None = None,
     ) -> None:
-        """Connect at the first call, to `url`, else to `settings.redis_url`; or use `redis`, which stays open.
+        """Connect at the first call, to `url` as it is, else to `settings.store_url`; or use `redis`, which stays open.
 
         Jobs are submitted for `tenant`, `default` when it is empty. With `settings.tenant` the client acts for that
         one only: all other tenants' jobs are unknown to it.
@@ -58,7 +58,7 @@ class Fleet:
         """
         failpoints.arm()
         settings = settings or Settings.load()
-        self.settings = settings.model_copy(update={"redis_url": url}) if url else settings
+        self.settings = settings.for_url(url) if url else settings
         self.scope = Scope(self.settings.tenant)
         self.tenant = check_name("tenant", self.scope.tenant(tenant, "default"))
         self.redis = redis if redis is not None else store.connect(self.settings.store_url)

@@ -18,6 +18,8 @@ from protocol.messages import Frame, Outcome
 
 FRAMES_A_READ = 1_000
 
+_End = tuple[Outcome, bool]
+"""Of a job: its outcome, and whether that is read only once."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -40,25 +42,32 @@ class Reader:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._ended(handle) or await self._wait_for_end(handle)
+                end = await self._ended(handle) or await self._wait_for_end(handle)
         except TimeoutError:
             raise WaitTimeout(f"the job did not end within {timeout_s:g} s", "It goes on; ask again later.") from None
+        # Not within the time limit: a job that is forgotten has been read.
+        return await self._taken(handle, end)
 
-    async def _wait_for_end(self, handle: Handle) -> Outcome:
+    async def _wait_for_end(self, handle: Handle) -> _End:
         with self._hub.subscribe(keys.tokens(handle)) as subscription:
             while True:
                 heard = await subscription.hear()
                 sealed = heard is None or any(frames.is_seal(message) for message in heard)
-                if sealed and (outcome := await self._ended(handle)):
-                    return outcome
+                if sealed and (end := await self._ended(handle)):
+                    return end
 
-    async def _ended(self, handle: Handle) -> Outcome | None:
-        """The outcome of a job that ended, which is forgotten where it asked for that; None while it lives."""
+    async def _ended(self, handle: Handle) -> _End | None:
+        """The end of a job; None while it lives."""
         # In this order: a job that ends in between has its outcome, and is not taken for an unknown one.
         standing, outcome = await self._both(reads.standing(handle), reads.outcome(handle))
         if standing is None:
             raise _unknown()
-        if outcome and standing.once:
+        return (outcome, standing.once) if outcome else None
+
+    async def _taken(self, handle: Handle, end: _End) -> Outcome:
+        """The outcome of a job that ended, which is forgotten where it asked for that."""
+        outcome, once = end
+        if once:
             # Now that it is here. Where that fails, or this user may not, its retention ends it.
             with suppress(FleetError):
                 await run(self._redis, functions.forget(handle, outcome.attempt))
@@ -111,9 +120,10 @@ class Reader:
         return steps if sealed or not standing.state.terminal else steps + place.without_log(standing)
 
     async def _ending(self, handle: Handle, sealed: Sealed) -> list[Event]:
-        outcome = await self._ended(handle)
-        if outcome is None:
+        end = await self._ended(handle)
+        if end is None:
             raise _unknown()
+        outcome = await self._taken(handle, end)
         result = whole(sealed.id, outcome) if sealed.alone else None
         return [*([result] if result else []), End(sealed.id, outcome)]
 

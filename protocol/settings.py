@@ -2,10 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -20,6 +20,8 @@ from protocol.tls import with_files
 ENV_PREFIX = "TOKENFLEET_"
 CONFIG_VARIABLE = "TOKENFLEET_CONFIG"
 DEFAULT_FILE = "tokenfleet.toml"
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
+"""Empty: none, so that the environment can take back what the file says."""
 
 
 class Settings(BaseSettings):
@@ -34,10 +36,10 @@ class Settings(BaseSettings):
     """`rediss://` for TLS: the server's certificate is always checked."""
     redis_password: str = Field(default="", repr=False)
     """Takes the place of the one in the URL."""
-    redis_ca: Path | None = None
+    redis_ca: OptionalPath = None
     """The certificate of the CA that signed Redis's; the system's CAs by default."""
-    redis_cert: Path | None = None
-    redis_key: Path | None = None
+    redis_cert: OptionalPath = None
+    redis_key: OptionalPath = None
     """Our own certificate, where Redis asks for one, and its key."""
     engine_api_key: str = Field(default="", repr=False)
     """Of the server that a worker attaches to."""
@@ -68,7 +70,7 @@ class Settings(BaseSettings):
     quota_jobs: int = Field(default=0, ge=0)
     """So many jobs of one tenant may wait in all lanes of a shard; 0: no limit but half of a lane."""
     quota_tokens: int = Field(default=0, ge=0)
-    """So many tokens one tenant may submit in a minute, prompts and outputs as estimated; 0: no limit."""
+    """So many tokens one tenant may submit to a shard in a minute, prompts and outputs as estimated; 0: no limit."""
     target_high_s: float = Field(default=0.5, gt=0)
     target_medium_s: float = Field(default=60.0, gt=0)
     target_low_s: float = Field(default=600.0, gt=0)
@@ -121,6 +123,11 @@ class Settings(BaseSettings):
             return with_files(urlunsplit(parts), self.redis_ca, self.redis_cert, self.redis_key)
         except ValueError:
             raise SetupError("malformed Redis URL", "Use redis://HOST:PORT/DB, rediss://… or unix://….") from None
+
+    def for_url(self, url: str) -> Self:
+        """For a Redis at `url` as it is: password and certificates that stand beside `redis_url` are not for it."""
+        beside = {"redis_password": "", "redis_ca": None, "redis_cert": None, "redis_key": None}
+        return self.model_copy(update={"redis_url": url, **beside})
 
     @classmethod
     def load(cls, **flags: Any) -> Self:  # noqa: ANN401 - flags have the fields' types, checked here

@@ -257,3 +257,11 @@ async def test_nothing_that_users_send_or_get_is_logged(
         await job.result(timeout=5)
     told = [str(refused.value), repr(refused.value), *capfd.readouterr(), caplog.text]
     assert not any("canary-7261" in text for text in told)
+
+
+async def test_what_opens_the_settings_redis_is_not_sent_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENFLEET_REDIS_PASSWORD", "hush")
+    async with Fleet("redis://other:1") as client:
+        assert client.redis.connection_pool.connection_kwargs.get("password") is None
+    async with Fleet() as client:
+        assert client.redis.connection_pool.connection_kwargs["password"] == "hush"

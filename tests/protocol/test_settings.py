@@ -74,6 +74,21 @@ def test_the_password_of_the_settings_takes_its_place_in_the_url(url: str, whole
     assert Settings(redis_url=url).store_url == url
 
 
+def test_another_url_is_used_as_it_is() -> None:
+    settings = Settings(redis_url="rediss://h/0", redis_password="p", redis_ca=Path("/ca"), tenant="t")
+    other = settings.for_url("redis://other")
+    assert (other.store_url, other.tenant) == ("redis://other", "t")
+
+
+def test_an_empty_variable_takes_back_what_the_file_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "tokenfleet.toml").write_text('redis_password = "p"\nredis_ca = "/ca"\n')
+    monkeypatch.setenv("TOKENFLEET_CONFIG", str(tmp_path / "tokenfleet.toml"))
+    assert "ca" in Settings.load().store_url
+    for name in ("PASSWORD", "CA"):
+        monkeypatch.setenv(f"TOKENFLEET_REDIS_{name}", "")
+    assert Settings.load().store_url == "redis://127.0.0.1:6379/0"
+
+
 def test_files_of_certificates_become_part_of_the_url() -> None:
     settings = Settings(
         redis_url="rediss://h/0?db=1", redis_ca=Path("/ca"), redis_cert=Path("/c"), redis_key=Path("/k")

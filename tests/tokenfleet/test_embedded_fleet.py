@@ -32,6 +32,14 @@ async def answered(fleet: EmbeddedFleet) -> State:
         return (await job.result(timeout=30)).state
 
 
+async def test_what_opens_another_redis_is_not_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PASSWORD", "CA", "CERT", "KEY"):
+        monkeypatch.setenv(f"TOKENFLEET_REDIS_{name}", "/of/another")
+    async with EmbeddedFleet(OPTIONS) as fleet:
+        await fleet.ready(READY_S)
+        assert await answered(fleet) is State.COMPLETED
+
+
 @pytest.mark.parametrize("name", ["worker-1", "scheduler", "valkey"])
 async def test_a_killed_child_comes_again_and_jobs_are_served(embedded: EmbeddedFleet, name: str) -> None:
     before = embedded.pids()
