@@ -11,7 +11,7 @@ from protocol import failpoints, wire
 from protocol.clock import Clock
 from protocol.errors import InvalidRequest
 from protocol.log import get_logger
-from protocol.messages import Started
+from protocol.messages import Frame, Started
 from protocol.wire import JsonObject
 from worker.backoff import chance
 from worker.engine.base import Capacity, Engine, EngineError, EngineFault, EngineRefused, EngineRequest
@@ -113,8 +113,11 @@ class Runner:
         """Tell what was said of an answer that nobody reads along, so that the next attempt can go on with it."""
         spec = attempt.started.spec
         if attempt.transcript and not spec.stream and spec.endpoint != "/v1/embeddings":
+            # Chunks that were merged are no count of their tokens any more: it is told with the first of them.
+            tokens = attempt.transcript.tokens
             for chunk in attempt.transcript.own():
-                self._outbox.say(attempt.out, chunk, at_once=False)
+                self._outbox.say(attempt.out, chunk, at_once=False, tokens=tokens)
+                tokens = 0
 
     async def _verdict(self, attempt: Attempt) -> Verdict:
         try:
@@ -145,7 +148,7 @@ class Runner:
     async def _generate(self, attempt: Attempt) -> JsonObject:
         request = _request(attempt)
         said, chats = attempt.started.said, self._capacity().continues_chats
-        if said and (plan := await resume(self._engine, request, said, chats=chats)):
+        if said and (plan := await self._plan(request, said, chats=chats)):
             try:
                 return await self._go_on(attempt, request, plan)
             except EngineRefused as refusal:
@@ -156,6 +159,14 @@ class Runner:
         attempt.transcript = Transcript(request.endpoint)
         await self._listen(attempt, request, lambda chunk: chunk)
         return attempt.transcript.response()
+
+    async def _plan(self, request: EngineRequest, said: Sequence[Frame], *, chats: bool) -> Resumption | None:
+        """How to go on; None to start over, as also after what nobody of ours can have said."""
+        try:
+            return await resume(self._engine, request, said, chats=chats)
+        except Exception as error:  # noqa: BLE001 - whatever stands in the log, the job itself can still be done
+            _log.warning("starts_over", request=request.request_id, kind=type(error).__name__, at=_place(error))
+            return None
 
     async def _go_on(self, attempt: Attempt, request: EngineRequest, plan: Resumption) -> JsonObject:
         """Bring the rest of a text that earlier attempts have begun; the response is that of the whole."""
@@ -187,15 +198,22 @@ class Runner:
                 if joined := join(chunk):
                     plain, ids = (joined, []) if asks else without_ids(joined)
                     if ids and is_mute(plain):
-                        attempt.out.note(ids)
+                        self._note(attempt, ids)
                     else:
                         self._tell(attempt, plain, ids)
                     failpoints.reach("worker.mid_stream", attempt.out.handle.own_id)
 
+    def _note(self, attempt: Attempt, ids: Sequence[int]) -> None:
+        """Tokens that have no text yet."""
+        if attempt.started.spec.stream:
+            attempt.out.note(ids)
+        elif attempt.transcript:
+            attempt.transcript.tokens += len(ids)
+
     def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
         first = self._hear(attempt, chunk)
         if attempt.transcript:
-            attempt.transcript.add(chunk)
+            attempt.transcript.add(chunk, len(ids))
         if attempt.started.spec.stream:
             self._outbox.say(attempt.out, chunk, ids, at_once=first)
 
@@ -239,7 +257,7 @@ def _request(attempt: Attempt) -> EngineRequest:
 
 def _partial(attempt: Attempt) -> JsonObject | None:
     """What the engine has said so far; None when that was nothing, or can't be put together."""
-    if attempt.transcript is None or attempt.tempo is None:
+    if attempt.transcript is None or not (attempt.tempo or attempt.transcript.goes_on):
         return None
     try:
         return attempt.transcript.partial()

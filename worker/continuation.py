@@ -42,7 +42,8 @@ _BUDGETS = ("max_tokens", "max_completion_tokens")
 _CHATS_OWN = frozenset(
     (
         *("messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"),
-        *("max_completion_tokens", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs", "store", "metadata"),
+        *("max_completion_tokens", "tools", "tool_choice", "parallel_tool_calls"),
+        *("logprobs", "top_logprobs", "store", "metadata"),
     )
 )
 """Members of chats that completions do not have, or that are in the prompt."""
@@ -73,10 +74,13 @@ def read_partial(chunks: Iterable[JsonObject]) -> Partial | NotContinuable:
                 return NotContinuable("it has several choices")
             if choice.get("logprobs"):
                 return NotContinuable("its chunks have log probabilities")
-            said = choice.get("delta", choice)
+            said = (choice["delta"] or {}) if "delta" in choice else choice
             if said is not choice and any(value for name, value in said.items() if name not in ("role", "content")):
                 return NotContinuable("it says more than plain text: reasoning, a tool call or a refusal")
-            texts.append(said.get("text" if said is choice else "content") or "")
+            text = said.get("text" if said is choice else "content") or ""
+            if not isinstance(text, str):
+                return NotContinuable("its content is not one text")
+            texts.append(text)
             ended = ended or bool(choice.get("finish_reason"))
     return Partial("".join(texts), ended)
 

@@ -37,9 +37,11 @@ class Outbox:
         self._wake = asyncio.Event()
         self._backoff = Backoff()
 
-    def say(self, out: Outgoing, chunk: JsonObject, ids: Sequence[int] = (), *, at_once: bool) -> None:
-        """Send a chunk and its tokens, now or together with those that follow."""
-        out.say(chunk, ids)
+    def say(
+        self, out: Outgoing, chunk: JsonObject, ids: Sequence[int] = (), *, at_once: bool, tokens: int | None = None
+    ) -> None:
+        """Send a chunk and its tokens, now or together with those that follow; `tokens`: their number, where known."""
+        out.say(chunk, ids, tokens)
         if at_once:
             self._send_soon(out)
         elif out not in self._due:

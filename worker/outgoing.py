@@ -62,11 +62,13 @@ class Outgoing:
         """Say whose text this attempt goes on with, before it says anything: by its last frame; None for nobody's."""
         self._after = after
         self._last = self._logged = self._root
+        # An engine that refused may have brought something already.
+        self._waiting, self._tokens, self._ids = [], 0, []
 
-    def say(self, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
-        """Add a chunk to the next frame, and its tokens where they are known."""
+    def say(self, chunk: JsonObject, ids: Sequence[int] = (), tokens: int | None = None) -> None:
+        """Add a chunk to the next frame, and its tokens or their number where they are known."""
         self._waiting.append(chunk)
-        self._tokens += speaks(chunk)
+        self._tokens += speaks(chunk) if tokens is None else tokens
         self._ids += ids
         if len(self._waiting) >= GATHERED_CHUNKS:
             self._waiting = merge_chunks(self._waiting)

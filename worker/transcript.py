@@ -6,6 +6,7 @@ from protocol.messages import Endpoint
 from protocol.wire import JsonObject
 from worker.assemble import assemble, merge_chunks
 from worker.engine.base import EngineFault
+from worker.engine.openai_rules import speaks
 
 MERGE_EVERY = 64
 MOST_CHUNKS = 500_000
@@ -13,7 +14,11 @@ MOST_CHUNKS = 500_000
 
 
 class Transcript:
-    """Holds an answer in the space of its text, not of its chunks."""
+    """Holds an answer in the space of its text, not of its chunks.
+
+    Attributes:
+        tokens: how many this attempt has brought: one for each chunk that speaks, where no more are known.
+    """
 
     def __init__(self, endpoint: Endpoint, before: Sequence[JsonObject] = ()) -> None:
         """Begin after what earlier attempts have said."""
@@ -21,14 +26,21 @@ class Transcript:
         self._chunks: list[JsonObject] = []
         self._merge_at = MERGE_EVERY
         self._merged = 0
+        self.tokens = 0
 
-    def add(self, chunk: JsonObject) -> None:
-        """Take the next chunk.
+    @property
+    def goes_on(self) -> bool:
+        """Whether earlier attempts have said something of it."""
+        return bool(self._before)
+
+    def add(self, chunk: JsonObject, tokens: int = 0) -> None:
+        """Take the next chunk, and how many tokens it is where that is known.
 
         Raises:
             EngineFault: there are more than any answer has.
         """
         self._chunks.append(chunk)
+        self.tokens += tokens or speaks(chunk)
         if len(self._chunks) >= self._merge_at:
             self._merge()
 

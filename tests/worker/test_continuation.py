@@ -180,6 +180,7 @@ def test_chunks_are_read_as_text() -> None:
     assert read_partial([]) == Partial("")
     chunks = [delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo", tool_calls=[])]
     assert read_partial(chunks) == Partial("Hello")
+    assert read_partial([*chunks, {"choices": [{"index": 0, "delta": None}]}]) == Partial("Hello")
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     assert read_partial([*chunks, end, {"choices": [], "usage": {}}]) == Partial("Hello", ended=True)
     assert read_partial([{"choices": [{"text": "a"}]}, {"choices": [{"text": "b", "index": 0}]}]) == Partial("ab")
@@ -193,6 +194,8 @@ def test_chunks_are_read_as_text() -> None:
         delta(refusal="no"),
         {"choices": [{"index": 1, "delta": {"content": "a"}}]},
         {"choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"]}}]},
+        delta(content=[{"type": "text", "text": "a"}]),
+        {"choices": [{"index": 0, "text": 5}]},
     ],
 )
 def test_chunks_that_say_more_than_text_make_a_job_start_over(chunk: JsonObject) -> None:

@@ -8,11 +8,12 @@ from protocol import functions, keys
 from protocol.handle import Handle
 from protocol.states import State
 from protocol.wire import JsonObject, dumps
-from tests.support.builders import SPEC
+from tests.support.builders import SPEC, a_handle
 from tests.support.waiting import eventually
 from tests.worker.stage import END, Flight, PuppetEngine, Stage, staged, word
 from worker.engine.answers import error_body
 from worker.engine.base import EngineDead, EngineFault, EngineRefused
+from worker.outgoing import Outgoing
 
 USER = {"role": "user", "content": "Count"}
 BATCH = SPEC.model_copy(update={"stream": False})
@@ -206,3 +207,57 @@ async def test_an_attempt_that_only_named_its_speaker_is_gone_on_with(valkey_url
         await eventually(lambda: stage.log_text(handle) == "One")
         assert [frame.seq for frame in stage.driver.log(handle)] == [1, 2]
         assert stage.driver.run(functions.cancel(handle))
+
+
+async def test_tokens_of_an_answer_that_nobody_reads_along_count_for_its_budget(valkey_url: str) -> None:
+    """Its chunks are merged before they are told."""
+    async with staged(valkey_url, talkative()) as stage:
+        handle, flight = await stage.begin(body=dumps(body(max_tokens=100)), spec=BATCH)
+        flight.say(*(f" {number}" for number in range(60)))
+        flight.fail(EngineDead("the engine died"))
+        await eventually(lambda: flight.closed)
+        assert stage.driver.job(handle).state is not State.COMPLETED
+        await again(stage, handle)
+        flight = await stage.engine.flight("a")
+        assert flight.request.body["max_tokens"] == 40
+        flight.say(" end")
+        flight.end()
+        job = await stage.reaches(handle, State.COMPLETED)
+        assert stage.outcome(handle).usage["completion_tokens"] == 61
+        # Its first token is that of the attempt that ended it, not the moment when the other one gave it back.
+        assert job.first_token_ms >= job.started_ms
+
+
+async def test_what_stands_in_the_log_by_hand_makes_a_job_start_over(valkey_url: str) -> None:
+    async with staged(valkey_url, talkative()) as stage:
+        handle, _ = await stage.begin(body=dumps(body()))
+        attempt = stage.driver.job(handle).attempt
+        stage.driver.redis.xadd(keys.tokens(handle), {"f": dumps([{"choices": [5]}])}, id=f"{attempt}-1")
+        stage.engine.flights[-1].fail(EngineDead("the engine died"))
+        await again(stage, handle)
+        flight = await stage.engine.flight("a")
+        assert flight.request.body == body()
+        flight.say("Uno")
+        flight.end()
+        await stage.reaches(handle, State.COMPLETED)
+        assert stage.outcome(handle).text == "Uno"
+
+
+async def test_what_was_said_before_is_kept_when_time_is_over_before_an_attempts_first_token(valkey_url: str) -> None:
+    async with staged(valkey_url, talkative()) as stage:
+        spec = SPEC.model_copy(update={"time_limit_s": 0.5})
+        handle, _ = await interrupted(stage, body=dumps(body()), spec=spec)
+        await stage.reaches(handle, State.FAILED)
+        outcome = stage.outcome(handle)
+        assert outcome.error
+        assert (outcome.error.code, outcome.text) == ("request_timeout", "One two")
+
+
+def test_what_an_engine_brought_before_it_refused_is_forgotten() -> None:
+    out = Outgoing(a_handle("a"), 2, "w1")
+    out.begin((1, 3))
+    out.note([7, 8])
+    out.begin(None)
+    out.say(word("Uno"))
+    (call,) = out.calls()
+    assert "tokens" not in str(call.command[-2:])

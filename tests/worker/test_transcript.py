@@ -19,6 +19,15 @@ def test_thousands_of_tokens_are_kept_as_few_chunks() -> None:
     assert response["usage"]["total_tokens"] == 2
 
 
+def test_tokens_are_counted_before_chunks_are_merged() -> None:
+    transcript = Transcript("/v1/chat/completions")
+    for number in range(3 * MERGE_EVERY):
+        transcript.add(word(f"{number} "))
+    transcript.add(word("two more"), tokens=2)
+    transcript.add(END)
+    assert transcript.tokens == 3 * MERGE_EVERY + 2
+
+
 def test_no_answer_is_a_fault() -> None:
     with pytest.raises(EngineFault, match="no answer"):
         Transcript("/v1/completions").response()

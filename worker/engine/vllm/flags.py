@@ -110,6 +110,8 @@ def environment(inherited: Mapping[str, str], api_key: str) -> dict[str, str]:
         # No `vllm` folder or module of the directory that the worker was started in is to run instead of vLLM.
         "PYTHONSAFEPATH": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        # We look at the address that a URL names; a redirect would lead to one that nobody has looked at.
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
         **inherited,
         # Lines come as they are written, so that progress is seen when it is made.
         "PYTHONUNBUFFERED": "1",

@@ -105,3 +105,4 @@ def test_the_environment_is_the_workers_with_ours_over_it() -> None:
     made = environment({"A": "1", "VLLM_API_KEY": "old", "VLLM_NO_USAGE_STATS": "0"}, "new")
     assert (made["A"], made["VLLM_API_KEY"], made["VLLM_NO_USAGE_STATS"]) == ("1", "new", "0")
     assert made["VLLM_SERVER_DEV_MODE"] == "1"
+    assert made["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
