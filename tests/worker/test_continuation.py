@@ -214,6 +214,8 @@ def test_in_tokens_chats_and_completions_are_one() -> None:
     assert in_tokens(completion(max_tokens=7, temperature=0)) == wanted
     assert in_tokens(chat(max_completion_tokens=7, temperature=0, chat_template_kwargs={"a": 1}, tools=[])) == wanted
     assert in_tokens(chat(max_tokens=9, max_completion_tokens=7, temperature=0, metadata={"a": "b"})) == wanted
+    # A number in completions, and no switch.
+    assert in_tokens(chat(max_tokens=7, temperature=0, logprobs=False)) == wanted
 
 
 def test_in_tokens_white_space_and_prompts_of_tokens_are_no_matter() -> None:

@@ -230,10 +230,12 @@ async def test_tokens_of_an_answer_that_nobody_reads_along_count_for_its_budget(
 
 async def test_what_stands_in_the_log_by_hand_makes_a_job_start_over(valkey_url: str) -> None:
     async with staged(valkey_url, talkative()) as stage:
-        handle, _ = await stage.begin(body=dumps(body()))
+        handle, flight = await stage.begin(body=dumps(body()))
+        flight.say("One")
+        await eventually(lambda: stage.log_text(handle) == "One")
         attempt = stage.driver.job(handle).attempt
-        stage.driver.redis.xadd(keys.tokens(handle), {"f": dumps([{"choices": [5]}])}, id=f"{attempt}-1")
-        stage.engine.flights[-1].fail(EngineDead("the engine died"))
+        stage.driver.redis.xadd(keys.tokens(handle), {"f": dumps([{"choices": [5]}])}, id=f"{attempt}-2")
+        flight.fail(EngineDead("the engine died"))
         await again(stage, handle)
         flight = await stage.engine.flight("a")
         assert flight.request.body == body()
