@@ -15,7 +15,7 @@ REUSE = 0.5
 """So much more counts what a job has to compute itself: a prefix that is found saves those behind it as much."""
 PENDING_FULL_TOKENS = 8192
 """A worker with so many prompt tokens before it takes nothing: who comes later could not overtake there."""
-OFFLINE = 0.8
+OFFLINE = 0.78
 """The share of what online jobs may fill that offline work may: they are to find room beside it."""
 KV_OFFLINE = 0.8
 """Offline work fills a KV cache up to this share."""
@@ -67,10 +67,14 @@ class Predictive(Policy):
         return self._holds_offline(job, worker, fleet)
 
     def _holds_online(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
-        """By the next step. An idle prefill queue lets anybody in: a long prompt has to be computed some time."""
-        if fleet.lately.offline or not worker.pending_tokens or 0 <= _slack_ms(job, fleet) <= URGENT_MS:
+        """By the next step. An idle prefill queue lets anybody in: a long prompt has to be computed some time.
+
+        Offline work makes each step a long one: while it fills the worker, the pace decides.
+        """
+        if not worker.pending_tokens or 0 <= _slack_ms(job, fleet) <= URGENT_MS:
             return False
-        return worker.step_ms(job) > worker.calm_ms(fleet.targets.token_ms)
+        calm_ms = worker.calm_ms(fleet.targets.token_ms)
+        return worker.step_ms(job) > calm_ms and not (fleet.lately.offline and worker.token_ms <= calm_ms)
 
     def _holds_offline(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
         """By its KV cache, the next step, and the pace. A long prompt alone is one long step: streams can bear it."""

@@ -237,6 +237,10 @@ def test_online_jobs_are_not_held_back_from_what_offline_work_fills() -> None:
     jobs = (lane(HIGH, 1, of=SHORT),)
     assert not refs(choose(jobs, (strained(),), "predictive"))
     assert refs(choose(jobs, (strained(),), "predictive", lately=Lately(offline=True)))
+    # But where the pace is past that of calm streams.
+    flooded = replace(strained(), flow=Flow(0.9 * FLOW_MS, NOW_MS))
+    assert weighed(flooded).token_ms > weighed(flooded).calm_ms(50)
+    assert not refs(choose(jobs, (flooded,), "predictive", lately=Lately(offline=True)))
 
 
 def test_a_late_job_is_held_back_as_others_are() -> None:
