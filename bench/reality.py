@@ -19,9 +19,10 @@ from scheduler.policy.registry import POLICIES
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.generated import Shape, generate
 from tokenfleet.simulate.job import Request
+from tokenfleet.simulate.scenario import Scenario
 from tokenfleet.simulate.summary import Percentiles
 from tokenfleet.simulate.traces import Trace
-from tokenfleet.simulate.world import Scenario, World
+from tokenfleet.simulate.world import World
 
 WORKERS, SLOTS = 4, 256
 SHAPE = Shape(rows=780, a_second=13.0, prompt=(5_000.0, 0.6), output=(40.0, 0.6), longest=20_000)

@@ -13,9 +13,10 @@ from scheduler.policy.view import JobView
 from scheduler.policy.worker import Worker
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.job import Request
+from tokenfleet.simulate.scenario import Scenario
 from tokenfleet.simulate.summary import Summary, summary
 from tokenfleet.simulate.traces import Trace, load
-from tokenfleet.simulate.world import Scenario, World
+from tokenfleet.simulate.world import World
 
 DEFAULT = "predictive"
 NO_GUARD = "naive mixing"

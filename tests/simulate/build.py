@@ -10,8 +10,9 @@ from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.generated import SHAPES, generate
 from tokenfleet.simulate.job import Request
 from tokenfleet.simulate.plan import Plan
+from tokenfleet.simulate.scenario import Scenario
 from tokenfleet.simulate.traces import Trace
-from tokenfleet.simulate.world import Scenario, World
+from tokenfleet.simulate.world import World
 
 TARGETS = Targets()
 REFUSING = Targets(refuse=frozenset({Priority.HIGH}))

@@ -4,8 +4,8 @@ import pytest
 
 from tests.simulate.build import PREDICTIVE, REFUSING, TARGETS, alone, ran, request, trace, trouble
 from tokenfleet.simulate.engine import WorkerSpec
+from tokenfleet.simulate.scenario import Scenario
 from tokenfleet.simulate.summary import Percentiles, goodput, summary
-from tokenfleet.simulate.world import Scenario
 
 
 def test_percentiles() -> None:

@@ -10,7 +10,8 @@ from tests.simulate.build import PREDICTIVE, REFUSING, TARGETS, alone, ran, requ
 from tokenfleet.simulate import world as world_module
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.job import Outcome
-from tokenfleet.simulate.world import Scenario, World
+from tokenfleet.simulate.scenario import Scenario
+from tokenfleet.simulate.world import World
 
 H100 = PROFILES["h100-8b"]
 

@@ -14,9 +14,9 @@ from tokenfleet.cli.output import print_json
 if TYPE_CHECKING:
     from scheduler.policy.policy import Policy
     from tokenfleet.simulate.plan import Plan
+    from tokenfleet.simulate.scenario import Scenario
     from tokenfleet.simulate.summary import Summary
     from tokenfleet.simulate.traces import Trace
-    from tokenfleet.simulate.world import Scenario
 
 _SLOW = re.compile(r"(?P<count>\d{1,4}):(?P<speed>\d*\.?\d+)\Z")
 

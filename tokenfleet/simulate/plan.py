@@ -11,8 +11,8 @@ from scheduler.policy.order import Targets
 from scheduler.policy.policy import Policy
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.job import Request
+from tokenfleet.simulate.scenario import Scenario, too_large
 from tokenfleet.simulate.traces import Trace
-from tokenfleet.simulate.world import Scenario, too_large
 
 PATIENCE_MS = 2_000.0
 """A client that cancels does so after so long on average, whatever it has got."""

@@ -1,57 +1,29 @@
 """The event loop on virtual time: arrivals, steps, reports, deaths, and the dispatcher's rounds between them."""
 
 import heapq
-import math
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from protocol.messages import LoadReport
 from scheduler.policy.decide import decide
 from scheduler.policy.decision import Assignment
 from scheduler.policy.ledger import Ledger, Sent
-from scheduler.policy.order import Targets
-from scheduler.policy.policy import Policy
 from scheduler.policy.prefix_map import PrefixMap
 from scheduler.policy.speeds import Speeds
 from scheduler.policy.traffic import Traffic
 from scheduler.policy.view import FleetView, WorkerView
-from scheduler.policy.window import Window
 from scheduler.shard_loop import GATHER_S
 from tokenfleet.simulate.engine import SimWorker, WorkerSpec
-from tokenfleet.simulate.job import GUESSED_OUTPUT_TOKENS, Outcome, Request
+from tokenfleet.simulate.job import Outcome, Request
 from tokenfleet.simulate.lanes import Entry, Lanes
+from tokenfleet.simulate.scenario import Scenario, too_large
 
 PREFIXES_EVERY_MS = 1_000.0
 """How often a worker's prefix set is read, as in scheduler/prefixes.py."""
 EVENTS_TOLD = 10_000
 """Between two words on how far it has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What is simulated.
-
-    Attributes:
-        report_ms: how often each worker publishes its load.
-        late_ms: how old a report is when the dispatcher has it.
-        lease_ms: how long after its death a worker's jobs come back.
-        until_ms: when to stop, though some requests have not ended.
-        online_only: stop once the online requests have ended.
-    """
-
-    requests: Sequence[Request]
-    workers: Sequence[WorkerSpec]
-    policy: Policy
-    targets: Targets = field(default_factory=Targets)
-    window: Window = field(default_factory=Window)
-    report_ms: float = 50.0
-    late_ms: float = 0.0
-    lease_ms: float = 10_000.0
-    until_ms: float = math.inf
-    online_only: bool = False
-    seed: int = 0
 
 
 @dataclass(slots=True)
@@ -291,9 +263,3 @@ class World:
         known.view = None
         if known.alive and known.worker.step is None:
             self._step(known)
-
-
-def too_large(requests: Iterable[Request], workers: Iterable[WorkerSpec]) -> int:
-    """The tokens of the largest request, if some worker's KV cache could not hold it; else 0."""
-    largest = max((one.prompt_tokens + max(one.output_tokens, GUESSED_OUTPUT_TOKENS) for one in requests), default=0)
-    return largest if largest > min(spec.kv_tokens for spec in workers) else 0

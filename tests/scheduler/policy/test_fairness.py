@@ -18,7 +18,8 @@ from tests.scheduler.policy.build import HIGH, LOW, MEDIUM, NOW_MS, TARGETS, spe
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.job import Request
 from tokenfleet.simulate.lanes import Lanes
-from tokenfleet.simulate.world import Scenario, World
+from tokenfleet.simulate.scenario import Scenario
+from tokenfleet.simulate.world import World
 
 TEN = [f"few:{n}" for n in range(10)]
 FAIR = sorted(set(POLICIES) - {"predictive"})

@@ -14,9 +14,10 @@ from tests.scheduler.policy.build import TARGETS
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.generated import SHAPES, generate
 from tokenfleet.simulate.job import Request
+from tokenfleet.simulate.scenario import Scenario
 from tokenfleet.simulate.summary import summary
 from tokenfleet.simulate.traces import Trace, load
-from tokenfleet.simulate.world import Scenario, World
+from tokenfleet.simulate.world import World
 
 SCALE, ENGINES, ROWS = 12.0, 4, 1_500
 BLIND = ("round-robin", "least-requests", "power-of-two")
