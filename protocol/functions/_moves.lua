@@ -4,13 +4,19 @@
 -- anew, or another one led meanwhile: the last seconds of what was written may be lost.
 -- `ticked` is the mark of the last tick; `tick`, its time, says how long ago that was.
 local numbered_here, ticked_here = {}, {}
-local LOST_AT_MOST = 1000000        -- attempts that such a loss may have taken back
+-- After such a loss numbers go on from the time, at more of them a ms than any shard starts: so two losses in a row, each
+-- back to the same count, go on from two places. Until the year 2300 they stay below 2^53.
+local NUMBERED_SINCE_MS, NUMBERS_A_MS = 1700000000000, 1000
+local LOST_AT_MOST = 1000000        -- attempts; where the clock went back
 
 -- Numbers for so many attempts; the last one of them. No number is ever given twice: a follower would take the frames of
 -- two attempts for those of one, and a worker a new job for one that it had.
 local function number_attempts(P, count)
   local stored = number(try('HGET', clock_key(P), 'attempt'))
-  local skipped = stored > 0 and stored ~= numbered_here[P] and LOST_AT_MOST or 0
+  local skipped = 0
+  if stored > 0 and stored ~= numbered_here[P] then
+    skipped = math.max(LOST_AT_MOST, (now_ms() - NUMBERED_SINCE_MS) * NUMBERS_A_MS - stored)
+  end
   local last = write('HINCRBY', clock_key(P), 'attempt', int(skipped + count))
   numbered_here[P] = last
   return last

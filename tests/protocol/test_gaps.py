@@ -46,6 +46,16 @@ def test_a_restarted_server_gives_no_attempt_number_again(server: Server) -> Non
         assert second > first + 100_000
         third = driver.submit("c").handle
         assert driver.assign(third) == second + 1
+    # The same once more, back to the same count: those numbers are not given anew either.
+    server.restart()
+    with server.client() as client:
+        driver = Driver(client)
+        client.hset(keys.clock(SHARD), "attempt", first)
+        driver.lead()
+        driver.join()
+        again = driver.assign(driver.submit("d").handle)
+        assert isinstance(again, int)
+        assert again > second + 100_000
 
 
 def test_a_worker_whose_leaving_was_lost_blames_nobody(server: Server) -> None:
