@@ -18,7 +18,6 @@ class Plan:
     """All cases of one run of the benchmark.
 
     Attributes:
-        tables: trace → its loads.
         steps: of the bisection for the highest load.
         death: 0.7 of the highest load that is carried without the worker that dies: three carry ×10.5.
         died_s: when it dies.
@@ -123,7 +122,7 @@ FULL = Plan(
         Case("servegen", 90, 8),
     ),
     load=Case("mooncake", 1.0, 4),
-    steps=5,
+    steps=6,
     unequal=Case("azure", 9, 4, slow=2),
     mixed=Case("azure", 6, 4, rows=10_000),
     death=Case("azure", 7.35, 4),
