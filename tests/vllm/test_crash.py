@@ -81,6 +81,7 @@ async def completes_after_a_strike(
     # Behind it may stand what the worker gave back untouched until the dispatcher had heard of it.
     struck = [attempt for attempt in record.history if attempt.fault != "none"]
     assert [(attempt.fault, attempt.worker) for attempt in struck] == [("strike", victim.label)]
+    assert record.history[0] == struck[0]
     assert why in struck[0].why
     assert gone(before.everything, LEFT_S)
     assert victim.role.engine().core.pid != before.core.pid
