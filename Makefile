@@ -79,7 +79,7 @@ sim: $(DEV) ## play seeded simulations of the protocol (SEEDS=2000), or one with
 security: $(DEV) ## run the tests of who may do and see what: ACL, TLS, tenants, canary, engine, containers
 	@$(BIN)/python -m bench.security $(ARGS)
 
-audit: $(DEV) ## ask for known vulnerabilities of all locked packages; needs the network, and says so without it
+audit: $(DEV) ## ask for known vulnerabilities of the locked packages (ARGS=--all: vLLM too); needs the network
 	@$(BIN)/python -m bench.audit $(ARGS)
 
 licences: $(DEV) ## write docs/licences.md anew

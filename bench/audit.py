@@ -1,4 +1,4 @@
-"""Ask the OSV database for known vulnerabilities of every package that a lock file pins.
+"""Ask the OSV database for known vulnerabilities of what the lock files pin; of vLLM for the CPU only with `--all`.
 
 Exit codes: 0 none is known, 1 some are, 3 the database could not be asked: then nothing is known either way.
 """

@@ -1,4 +1,7 @@
-"""Processes that are forked from a warm parent, so that one starts in milliseconds, and started again when they die."""
+"""Processes that are forked from a warm parent, so that one starts in milliseconds, and started again when they die.
+
+These run functions, with engines that only exist here; tests/support/nursery.py runs command lines, as users do.
+"""
 
 import ctypes
 import os

@@ -10,6 +10,7 @@ from bench.chaos.journal import Fact, read
 from bench.chaos.monkey import Cut
 from bench.chaos.plan import LEASE_S, SHARD, SLACK_S, Plan, number_of
 from bench.report import Target
+from producer.batch.tally import nearest_rank
 from protocol import reads
 from protocol.call import run_sync
 from protocol.states import State
@@ -106,8 +107,8 @@ def recoveries(cuts: Iterable[Cut], seen: Seen, poison: frozenset[int]) -> list[
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Of sorted values, by the nearest rank; 0 of none."""
-    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+    """Of sorted values; 0 of none."""
+    return nearest_rank(values, share) if values else 0.0
 
 
 def targets(plan: Plan, seen: Seen, left: Left, recovered: Sequence[float]) -> list[Target]:

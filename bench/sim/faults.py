@@ -42,7 +42,6 @@ class Injector:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._rate = chance.choice((0.0, 0.005, 0.02, 0.05))
-        self._past: list[tuple[float, tuple[Past, Mark]]] = []
         self.done: list[str] = []
         self.went_back = False
         self.calls_hurt = 0
@@ -81,9 +80,8 @@ class Injector:
         while self._agenda and self._agenda[0][0] <= self._store.elapsed_s:
             heapq.heappop(self._agenda)[2]()
 
-    def fate(self, actor: Actor, commands: Sequence[Sequence[Arg]]) -> Fate:
+    def fate(self, commands: Sequence[Sequence[Arg]]) -> Fate:
         """What becomes of one request: most are carried out."""
-        del actor
         if not BEGIN_S < self._store.elapsed_s < END_S or self._chance.random() >= self._rate:
             return ""
         fate = self._chance.choice(CALL_FATES)

@@ -92,7 +92,7 @@ class Network:
             redis.ConnectionError, redis.TimeoutError: any part of them may have been carried out.
         """
         now_s = self._store.elapsed_s
-        fate = self._fates.fate(actor, commands)
+        fate = self._fates.fate(commands)
         request = Request(
             actor=actor,
             commands=commands,
@@ -264,6 +264,6 @@ class Network:
 class Fates(Protocol):
     """Decides what becomes of each request."""
 
-    def fate(self, actor: Actor, commands: Sequence[Sequence[Arg]]) -> Fate:
-        """Of one request that `actor` sends."""
+    def fate(self, commands: Sequence[Sequence[Arg]]) -> Fate:
+        """Of one request."""
         ...

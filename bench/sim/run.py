@@ -27,7 +27,7 @@ from bench.sim.network import Fate, Network
 from bench.sim.oracle import Oracle, Violation
 from bench.sim.roles import LEASE_S, Fleet
 from bench.sim.store import Store
-from bench.sim.world import Actor, World
+from bench.sim.world import World
 from protocol import keys
 from protocol.call import Arg
 from protocol.states import State
@@ -85,9 +85,9 @@ class Run:
         self.injector = Injector(self.world, self.store, self.oracle, self.fleet, _child(chances))
         self.fleet.on_death(self.injector.died)
 
-    def fate(self, actor: Actor, commands: object) -> Fate:
+    def fate(self, commands: Sequence[Sequence[Arg]]) -> Fate:
         """As the injector says."""
-        return self.injector.fate(actor, commands)  # type: ignore[arg-type]  # passed on as it came
+        return self.injector.fate(commands)
 
     def heed(self, logger: object, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """Nothing is logged; what tells of a defect of the product breaks a rule."""

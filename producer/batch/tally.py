@@ -3,7 +3,16 @@
 import math
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T", int, float)
+
+
+def nearest_rank(values: Sequence[T], share: float) -> T:
+    """Of sorted values, at least one, the smallest that `share` of all do not exceed."""
+    return values[max(0, math.ceil(share * len(values)) - 1)]
 
 
 class Waits:
@@ -23,10 +32,8 @@ class Waits:
         return len(self._values)
 
     def percentile(self, share: float) -> int:
-        """Nearest rank: the smallest time that `share` of all do not exceed; 0 when there is none."""
-        if not self._values:
-            return 0
-        return sorted(self._values)[max(0, math.ceil(share * len(self._values)) - 1)]
+        """See `nearest_rank`; 0 when there is none."""
+        return nearest_rank(sorted(self._values), share) if self._values else 0
 
     def as_json(self) -> dict[str, int]:
         """p50, p90 and p99 in ms."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.servers import dying_with_us
+
 ROOT = Path(__file__).parents[2]
 STAND_IN = ROOT / "tests" / "worker" / "engine" / "vllm" / "path"
 END_S = 30
@@ -27,7 +29,7 @@ class Roles:
     def start(self, name: str, *arguments: str, **more: str) -> None:
         """`tokenfleet ARGUMENTS`, with more variables; all that it says goes to a file."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-m", "tokenfleet", *arguments]
+            command = [*dying_with_us(), sys.executable, "-m", "tokenfleet", *arguments]
             environment = {**os.environ, **self.environment, **more}
             self.running[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.folder)
 

@@ -54,7 +54,7 @@ async def failed_over(stage: Stage) -> Seen:
         await job.result(timeout=20)
         recovery_s = now() - failed_at
         again = await stage.submit("after", words=5)
-        await all_undisturbed(stage, jobs, readings)
+        await all_undisturbed(jobs, readings)
     assert not again.created, "the same id became a second job"
     assert recovery_s <= RESUME_S, f"served again after {recovery_s:.1f} s"
     return Seen("all left the old primary by themselves, streams whole", recovery_s)
@@ -146,7 +146,7 @@ async def time_jumps(stage: Stage) -> Seen:
     after = await stage.submit("after", words=5)
     await after.result(timeout=20)
     recovery_s = now() - jumped_at
-    await all_undisturbed(stage, jobs, readings)
+    await all_undisturbed(jobs, readings)
     assert {worker.id for worker in await stage.workers()} == lives, "workers were given up"
     histories = [(await job.info()).record.history for job in jobs]
     assert histories == [()] * JOBS, "jobs were taken from their workers"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from producer.events import Restart, Tokens, Truncated
+from producer.events import Restart, Tokens
 from producer.fleet import Fleet
 from producer.jobs import Job
 from protocol import keys, reads
@@ -264,7 +264,6 @@ class Reading:
 
     text: str
     restarts: int
-    truncated: int
     ids: tuple[str, ...]
 
     @property
@@ -276,18 +275,16 @@ class Reading:
 
 async def read(fleet: Fleet, job: Job) -> Reading:
     """Follow a job to its end; a restart empties what was read, as users do."""
-    text, restarts, truncated = "", 0, 0
+    text, restarts = "", 0
     ids: list[str] = []
     async for event in fleet.follow(job):
         if isinstance(event, Restart):
             text, restarts = "", restarts + 1
             ids.clear()
-        elif isinstance(event, Truncated):
-            truncated += 1
         elif isinstance(event, Tokens):
             text += event.text
             ids.append(event.id)
-    return Reading(text, restarts, truncated, tuple(ids))
+    return Reading(text, restarts, tuple(ids))
 
 
 async def undisturbed(job: Job, reading: "asyncio.Task[Reading]", timeout_s: float = 30) -> Outcome:

@@ -28,7 +28,7 @@ async def streams(stage: Stage, words: int = 200) -> tuple[list[Job], list["asyn
     return jobs, readings
 
 
-async def all_undisturbed(stage: Stage, jobs: list[Job], readings: list["asyncio.Task[Reading]"]) -> None:
+async def all_undisturbed(jobs: list[Job], readings: list["asyncio.Task[Reading]"]) -> None:
     for job, reading in zip(jobs, readings, strict=True):
         await undisturbed(job, reading)
         assert (await job.info()).record.strikes == 0, "somebody was blamed for Redis"
@@ -43,7 +43,7 @@ async def killed(stage: Stage) -> Seen:
     after = await stage.submit("after", words=5)
     await after.result(timeout=20)
     recovery_s = now() - up_at
-    await all_undisturbed(stage, jobs, readings)
+    await all_undisturbed(jobs, readings)
     assert recovery_s <= RESUME_S, f"served again after {recovery_s:.1f} s"
     return Seen(f"{JOBS} streams whole, no strikes", recovery_s)
 
@@ -65,7 +65,7 @@ async def frozen(stage: Stage) -> Seen:
     after = await stage.submit("after", words=5)
     await after.result(timeout=20)
     recovery_s = now() - up_at
-    await all_undisturbed(stage, jobs, readings)
+    await all_undisturbed(jobs, readings)
     assert waited_s <= 6, f"a call hung for {waited_s:.1f} s"
     assert recovery_s <= RESUME_S, f"served again after {recovery_s:.1f} s"
     return Seen(f"a call gave up after {waited_s:.1f} s; all went on", recovery_s)
@@ -76,7 +76,7 @@ async def memory_full(stage: Stage) -> Seen:
     jobs, readings = await streams(stage)
     await _set(stage.fleet.redis, "maxmemory", "1mb")
     await _refused(stage)
-    await all_undisturbed(stage, jobs, readings)
+    await all_undisturbed(jobs, readings)
     await _set(stage.fleet.redis, "maxmemory", "0")
     return await _served(stage, "refused with a typed error while the running jobs finished")
 
@@ -137,7 +137,7 @@ async def flushed(stage: Stage) -> Seen:
     after = await _submitted_once_there(stage)
     await after.result(timeout=20)
     recovery_s = now() - flushed_at
-    await all_undisturbed(stage, jobs, readings)
+    await all_undisturbed(jobs, readings)
     assert recovery_s <= RESUME_S, f"served again after {recovery_s:.1f} s"
     return Seen("loaded again by the scheduler, nothing half written", recovery_s)
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from producer.fleet import Fleet
 from protocol.states import State
 from tests.ha.roles import MODEL, Cast, Role
-from tests.ha.wire import Wire, a_wire
+from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.support.waiting import eventually
 
@@ -19,7 +19,7 @@ TAKEOVER_S = 3.0
 READS = {"get", "hget", "hmget", "hgetall", "zrange", "zrangebyscore", "zscore", "zcard", "xrange", "xlen", "exists"}
 READS |= {"type", "pttl"}
 
-Fault = Callable[[Role, Wire], None]
+Fault = Callable[[Role, Proxy], None]
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ async def a_pair(cast: Cast, first_url: str, server: Server, fleet: Fleet) -> tu
     [
         pytest.param(lambda leader, _: leader.kill(), id="killed"),
         pytest.param(lambda leader, _: leader.signal(signal.SIGSTOP), id="stopped"),
-        pytest.param(lambda _, wire: wire.cut(), id="cut-off"),
+        pytest.param(lambda _, wire: wire.blackhole(), id="cut-off"),
     ],
 )
 async def test_another_leads_within_three_seconds(
     cast: Cast, server: Server, fleet: Fleet, fault: Fault, record_property: Callable[[str, object], None]
 ) -> None:
-    async with a_wire(server) as wire:
+    async with Proxy(server.port) as wire:
         leader, standby = await a_pair(cast, wire.url, server, fleet)
         begin = asyncio.get_running_loop().time()
         fault(leader, wire)

@@ -1,7 +1,6 @@
 """Processes of a fleet, and what runs below a worker: vLLM's server and its engine."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import psutil
 
 from bench.vllm_env.models import PYTHON
 from protocol.wire import JsonObject, loads
+from tests.support.servers import dying_with_us
 
 STOP_S = 30.0
 CPU_BUILD = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
@@ -100,9 +100,7 @@ def gone(processes: Sequence[psutil.Process], seconds: float) -> bool:
 @contextmanager
 def running(log: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Role]:
     """`tokenfleet …` for the length of a block; nothing of it is left then, nor after the test process was killed."""
-    setpriv = shutil.which("setpriv")
-    dying_with_us = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-    command = [*dying_with_us, sys.executable, "-m", "tokenfleet", *arguments]
+    command = [*dying_with_us(), sys.executable, "-m", "tokenfleet", *arguments]
     told = {"TOKENFLEET_LOG_FORMAT": "json", **environment}
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=os.environ | told, stdout=output, stderr=output)

@@ -14,9 +14,9 @@ from worker.engine.options import EngineOptions
 
 DEFAULT_SLOTS = 16
 DEFAULT_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
-# A request that came too late or timed out is not at fault; one that the server never implements is.
 _CONTINUING = frozenset({"vllm", "sglang", "llamacpp"})
 """Servers that go on with a chat's last message, as they name themselves; others may answer it, and not say so."""
+# A request that came too late or timed out is not at fault; one that the server never implements is.
 _TRY_AGAIN, _NEVER = frozenset({408, 425}), frozenset({501, 505})
 
 
