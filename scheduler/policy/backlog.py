@@ -41,11 +41,13 @@ def backlog(view: WorkerView, base_ms: float, room: int, now_ms: float, *, strea
         streams: whether jobs decode there, so that steps go on without prompts too.
     """
     base_ms *= view.speed
-    arrivals, seen, at_ms = view.unseen.arrivals, 0, view.reported_ms
+    arrivals, seen = view.unseen.arrivals, 0
+    # Nothing lies ahead: a time that seems to is from before the clock went back.
+    at_ms, arrived_ms = min(view.reported_ms, now_ms), [min(one.at_ms, now_ms) for one in arrivals]
     tokens, work = view.report.pending_prefill_tokens, _reported_ms(view.report)
-    now_ms = min(now_ms, at_ms + TRUSTED_MS)
+    until_ms = min(now_ms, at_ms + TRUSTED_MS)
     while True:
-        while seen < len(arrivals) and arrivals[seen].at_ms <= at_ms:
+        while seen < len(arrivals) and arrived_ms[seen] <= at_ms:
             tokens, work, seen = tokens + arrivals[seen].tokens, work + arrivals[seen].work_ms, seen + 1
         if tokens:
             part = min(1.0, room / tokens)
@@ -53,12 +55,12 @@ def backlog(view: WorkerView, base_ms: float, room: int, now_ms: float, *, strea
         elif seen == len(arrivals):
             return None
         else:
-            part, ends_ms = 0.0, _begin(arrivals[seen].at_ms, at_ms, base_ms if streams else 0.0)
+            part, ends_ms = 0.0, _begin(arrived_ms[seen], at_ms, base_ms if streams else 0.0)
         left, left_ms = tokens - min(tokens, room), (1 - part) * work
-        if ends_ms > now_ms:
+        if ends_ms > until_ms:
             later = sum(one.tokens for one in arrivals[seen:])
             later_ms = sum(one.work_ms for one in arrivals[seen:])
-            return Backlog(tokens + later, left + later, left_ms + later_ms, ends_ms - now_ms)
+            return Backlog(tokens + later, left + later, left_ms + later_ms, ends_ms - until_ms)
         tokens, work, at_ms = left, left_ms, ends_ms
 
 

@@ -9,12 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from protocol.states import Priority
+from pydantic import TypeAdapter
+
 from protocol.wire import JsonObject
 from scheduler.policy.decision import Assignment, Decision, Park, ParkReason, Refusal
 from scheduler.policy.order import Targets
 from scheduler.policy.recording_rows import (
     REPORT_FIELDS,
+    Count,
+    Flag,
+    Number,
     Prefix,
     holders_of,
     job_of,
@@ -27,6 +31,17 @@ from scheduler.policy.view import FleetView, JobView, Lately, WorkerView
 from scheduler.policy.window import Window
 
 VERSION = 2
+_HEAD = TypeAdapter(tuple[str, str, list[str]])
+_TARGETS, _WINDOW = TypeAdapter(Targets), TypeAdapter(Window)
+_NAMES = TypeAdapter(list[str])
+_ROUND = TypeAdapter(tuple[Number, Count, tuple[Flag, Flag]])
+_DECISION: TypeAdapter[Any] = TypeAdapter(
+    tuple[
+        list[tuple[Count, Count, Count, Number, Number]],
+        list[tuple[Count, Count, ParkReason]],
+        list[tuple[Count, Number]],
+    ]
+)
 
 
 class Unreadable(ValueError):
@@ -158,7 +173,7 @@ class _Shard:
 
     def round(self, line: JsonObject) -> Round:
         self._jobs |= {row[0]: job_of(row[1:]) for row in line.get("j", ())}
-        self._order = line.get("w", self._order)
+        self._order = _NAMES.validate_python(line.get("w", self._order))
         for at, *parts in line.get("c", ()):
             before = self._parts.get(self._order[at], [None] * len(parts))
             merged = [old if part is None else part for part, old in zip(parts, before, strict=True)]
@@ -169,25 +184,27 @@ class _Shard:
         self._jobs = {number: job for number, job in self._jobs.items() if number in shown}
         prefixes = prefixes_of(lanes)
         workers = tuple(worker_of(name, self._parts[name], self._fields, prefixes) for name in self._order)
-        view = FleetView(lanes, workers, line["n"], Lately(*map(bool, line["o"])), holders_of(workers))
-        return Round(self._head, line["t"], view, decision)
+        now_ms, turn, lately = _ROUND.validate_python((line["t"], line["n"], line["o"]))
+        view = FleetView(lanes, workers, turn, Lately(*map(bool, lately)), holders_of(workers))
+        return Round(self._head, now_ms, view, decision)
 
     def _decision(self, line: JsonObject) -> Decision:
         jobs, order = self._jobs, self._order
+        given, parked, refused = _DECISION.validate_python([line.get(kind, ()) for kind in "apr"])
         return Decision(
-            tuple(Assignment(jobs[n].ref, jobs[n].priority, order[at], *sizes) for n, at, *sizes in line.get("a", ())),
-            tuple(Park(jobs[n].ref, jobs[n].priority, ms, ParkReason(why)) for n, ms, why in line.get("p", ())),
-            tuple(Refusal(jobs[n].ref, jobs[n].priority, ms) for n, ms in line.get("r", ())),
+            tuple(Assignment(jobs[n].ref, jobs[n].priority, order[at], *sizes) for n, at, *sizes in given),
+            tuple(Park(jobs[n].ref, jobs[n].priority, ms, why) for n, ms, why in parked),
+            tuple(Refusal(jobs[n].ref, jobs[n].priority, ms) for n, ms in refused),
         )
 
 
 def _begin(line: JsonObject) -> _Shard:
-    if line["recording"] > VERSION:
-        msg = f"the recording has version {line['recording']}, this program reads up to {VERSION}"
+    if line["recording"] != VERSION:
+        msg = f"the recording has version {line['recording']!r}, this program reads {VERSION}"
         raise Unreadable(msg)
-    refuse = frozenset(map(Priority, line["targets"]["refuse"]))
-    targets = Targets(**line["targets"] | {"refuse": refuse})
-    return _Shard(Head(line["s"], line["policy"], targets, Window(**line["window"])), line["report"])
+    shard, policy, fields = _HEAD.validate_python((line["s"], line["policy"], line["report"]))
+    targets, window = _TARGETS.validate_python(line["targets"]), _WINDOW.validate_python(line["window"])
+    return _Shard(Head(shard, policy, targets, window), fields)
 
 
 def _decided(decision: Decision, number: Mapping[str, int], order: Sequence[str]) -> JsonObject:

@@ -1,13 +1,31 @@
 """Jobs and workers as rows of a recording, and back. Ids and sizes, never prompts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from protocol.messages import JobSpec, LoadReport
+from pydantic import Field, TypeAdapter
+
+from protocol.messages import MOST, JobSpec, LoadReport
 from protocol.states import Priority
+from scheduler.policy.speeds import FASTEST, SLOWEST
 from scheduler.policy.view import Arrival, Flow, JobView, Unseen, WorkerView
 
 Prefix = tuple[str, ...]
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+Flag = Literal[0, 1]
+_Arrival = tuple[Number, Count, Number]
+_JOB: TypeAdapter[Any] = TypeAdapter(
+    tuple[str, Literal[0, 1, 2], str, Count, Count, Flag, tuple[str, ...], Number, Number, Count]
+)
+_WORKER: TypeAdapter[Any] = TypeAdapter(
+    tuple[
+        tuple[str, Count, Annotated[float, Field(ge=FASTEST, le=SLOWEST)], list[str]],
+        tuple[Flag, Count, Flag, Count, Count, Count, list[_Arrival], tuple[Number, Number]],
+        tuple[Number, ...],
+        list[str],
+    ]
+)
 REPORT_FIELDS = (
     "load_score",
     "memory",
@@ -41,15 +59,19 @@ def job_row(job: JobView) -> list[Any]:
 
 
 def job_of(row: Sequence[Any]) -> JobView:
-    """The job, from its row."""
-    ref, priority, model, prompt, output, best_effort, prefix, submitted, deadline, strikes = row
+    """The job, from its row.
+
+    Raises:
+        ValueError: it is none.
+    """
+    ref, priority, model, prompt, output, best_effort, prefix, submitted, deadline, strikes = _JOB.validate_python(row)
     spec = JobSpec.model_construct(
         model=model,
         endpoint="/v1/chat/completions",
         prompt_tokens=prompt,
         output_tokens=output,
         best_effort=bool(best_effort),
-        prefix=tuple(prefix),
+        prefix=prefix,
     )
     return JobView(ref, ref, PRIORITIES[priority], spec, submitted, deadline, strikes)
 
@@ -68,8 +90,12 @@ def worker_parts(worker: WorkerView, prefixes: Collection[Prefix]) -> list[Any]:
 
 
 def worker_of(name: str, parts: Sequence[Any], fields: Sequence[str], prefixes: Collection[Prefix]) -> WorkerView:
-    """The worker, from its parts; `fields` are those of its report."""
-    (label, slots, speed, models), standing, (reported_ms, *values), blocks = parts
+    """The worker, from its parts; `fields` are those of its report.
+
+    Raises:
+        ValueError: it is none.
+    """
+    (label, slots, speed, models), standing, (reported_ms, *values), blocks = _WORKER.validate_python(parts)
     active, held, solo, count, prompt, kv, arrivals, flow = standing
     return WorkerView(
         id=name,
@@ -78,7 +104,7 @@ def worker_of(name: str, parts: Sequence[Any], fields: Sequence[str], prefixes: 
         slots=slots,
         held=held,
         solo=bool(solo),
-        report=LoadReport.model_construct(**dict(zip(fields, values, strict=True))),
+        report=LoadReport(**dict(zip(fields, values, strict=True))),
         reported_ms=reported_ms,
         unseen=Unseen(count, prompt, kv, tuple(Arrival(*one) for one in arrivals)),
         flow=Flow(*flow),

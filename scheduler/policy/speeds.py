@@ -15,6 +15,8 @@ MOST_OTHERS = 0.2
 """Only first tokens that waited less than this share of their time for other prompts tell about the engine itself."""
 SURE = 1.4
 """A speed nearer to 1 than this factor is taken for noise: else equal engines would be treated unequally."""
+FASTEST, SLOWEST = 1 / 64, 64.0
+"""No engine is taken to be further from the reference: one that answers at once has no lower quartile but 0."""
 AWAITED = 1024
 """First tokens that are waited for; those of jobs that never brought one are forgotten in order."""
 
@@ -53,7 +55,8 @@ class Speeds:
             if awaited and awaited.worker == worker:
                 learned = self._speeds.get(worker, 1.0)
                 slower = observed_ms > awaited.reference_ms * learned
-                self._speeds[worker] = learned * math.exp(STEP * (QUANTILE if slower else QUANTILE - 1))
+                learned *= math.exp(STEP * (QUANTILE if slower else QUANTILE - 1))
+                self._speeds[worker] = min(SLOWEST, max(FASTEST, learned))
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget all other workers."""

@@ -193,11 +193,6 @@ def work_ms(new_tokens: float, prompt_tokens: float) -> float:
     return REFERENCE.token_ms * new_tokens + REFERENCE.attention_ms * pairs
 
 
-def lone_prefill_ms(tokens: int) -> float:
+def lone_prefill_ms(tokens: float) -> float:
     """How long the reference engine computes a prompt alone, step by step."""
-    total, done = 0.0, 0
-    while done < tokens:
-        count = min(STEP_TOKENS, tokens - done)
-        total += REFERENCE.step_ms(count, 0, count * (done + count / 2))
-        done += count
-    return total
+    return math.ceil(tokens / STEP_TOKENS) * REFERENCE.base_ms + work_ms(tokens, tokens)

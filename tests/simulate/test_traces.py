@@ -43,10 +43,22 @@ def test_mooncakes_steps_are_spread_evenly(tmp_path: Path) -> None:
     assert rows[1].blocks == (1, 3)
 
 
+SERVEGEN_HEAD = "timestamp_ms,input_length,output_length\n"
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '{"timestamp": 1}\n', AZURE.replace("374", "x"), "{\n"])
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(SetupError, match="trace"):
         rows_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "rows", ["nan,5,5\n", "inf,5,5\n", "-1e308,5,5\n", "0,5,5\n1e14,5,5\n", f'0,5,5,"{"x" * 200_000}"\n']
+)
+def test_times_that_are_none_and_fields_without_end_are_refused(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "t").write_text(SERVEGEN_HEAD + rows)
+    with pytest.raises(SetupError):
+        traces.read(tmp_path / "t")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """`tokenfleet simulate`: the scheduler's own decisions on a trace, in virtual time."""
 
+import math
 import re
 import sys
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from tokenfleet.simulate.summary import Summary
     from tokenfleet.simulate.traces import Trace
 
-_SLOW = re.compile(r"(?P<count>\d{1,4}):(?P<speed>\d*\.?\d+)\Z")
+_SLOW = re.compile(r"(?P<count>[0-9]{1,4}):(?P<speed>[0-9]*\.?[0-9]+)\Z")
+LEAST, MOST = 0.001, 1000.0
+"""Of loads and speeds: beyond these a run has no end, or no meaning."""
 
 
 class Options(TypedDict):
@@ -51,27 +54,37 @@ def _moment(text: str) -> tuple[str, float]:
 def _slow(text: str) -> tuple[int, float]:
     """The type of an option such as `2:0.5`."""
     found = _SLOW.match(text)
-    if not found or not float(found["speed"]):
+    if not found or not LEAST <= float(found["speed"]) <= MOST:
         raise click.BadParameter(f"{text!r} is not a number of workers and their speed: write 2:0.5")
     return int(found["count"]), float(found["speed"])
+
+
+class _Within(click.FloatRange):
+    """A range that infinities and what is no number lie outside of."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own signature
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
 
 
 @click.command("simulate")
 @click.option("--trace", default="generated", show_default=True, help="azure, mooncake, servegen, generated or a file.")
 @click.option("--limit", type=click.IntRange(1), help="Take only the first N requests.")
-@click.option("--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="How much faster than recorded.")
+@click.option("--scale", type=_Within(LEAST, MOST), default=1.0, help="How much faster than recorded.")
 @click.option("--workers", type=click.IntRange(1, 1000), default=4, show_default=True, help="They are w1, w2, …")
 @click.option("--sim-profile", default="h100-8b", show_default=True, help="Whose step times the workers have.")
 @click.option("--policy", "policies", default="predictive", show_default=True, help="Several with commas, or all.")
 @click.option(
     "--admission", type=click.Choice(["refuse", "best_effort"]), help="Of online requests.  [default: the setting]"
 )
-@click.option("--report-ms", type=click.FloatRange(1), default=50.0, show_default=True, help="Between load reports.")
+@click.option("--report-ms", type=_Within(1, 3_600_000), default=50.0, show_default=True, help="Between load reports.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Equal seeds, equal outcomes.")
 @click.option("--slow", type=_slow, multiple=True, metavar="N:SPEED", help="The last N workers run at SPEED.")
 @click.option("--kill", "kills", type=_moment, multiple=True, metavar="WORKER@TIME", help="This one dies then.")
 @click.option("--join", "joins", type=_moment, multiple=True, metavar="WORKER@TIME", help="A further one comes then.")
-@click.option("--cancel-share", type=click.FloatRange(0, 1), default=0.0, help="How many clients give up.")
+@click.option("--cancel-share", type=_Within(0, 1), default=0.0, help="How many clients give up.")
 @click.option("--offline", type=click.IntRange(0), default=0, help="Offline requests that wait from the start.")
 @logging_options
 @json_option
@@ -134,7 +147,7 @@ def _plan(options: Options, trace: "Trace") -> "Plan":
     """What the options describe.
 
     Raises:
-        SetupError: there is no such profile.
+        SetupError: there is no such profile, or a worker joins or dies twice.
     """
     from protocol.cost_model import PROFILES
     from tokenfleet.simulate.plan import Plan
@@ -142,6 +155,10 @@ def _plan(options: Options, trace: "Trace") -> "Plan":
     profile = PROFILES.get(options["sim_profile"])
     if profile is None or profile.instant:
         raise SetupError(f"no engine is simulated as {options['sim_profile']!r}", f"Profiles: {', '.join(PROFILES)}.")
+    for option, given in (("--kill", options["kills"]), ("--join", options["joins"])):
+        names = [name for name, _ in given]
+        if len(set(names)) < len(names):
+            raise SetupError(f"{option} names a worker twice", "A worker joins once and dies once.")
     return Plan(
         trace,
         options["scale"],

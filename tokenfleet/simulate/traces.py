@@ -20,6 +20,8 @@ HASHED_TOKENS = 512
 """What each of Mooncake's hashes stands for."""
 STEP_MS = 3_000.0
 """Mooncake's arrivals stand in steps of so long."""
+LATEST_MS, LONGEST_MS = 1e15, 366 * 86_400_000.0
+"""A later time is none, and a longer trace has its times in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,14 @@ def read(path: Path) -> Trace:
             first = lines.readline()
             lines.seek(0)
             rows, block_tokens = _rows(first, lines)
-    except (OSError, ValueError, KeyError, TypeError, InvalidRequest) as error:
+    except (OSError, ValueError, KeyError, TypeError, csv.Error, InvalidRequest) as error:
         raise SetupError(f"the trace {path} can't be read: {type(error).__name__}: {error}") from None
     if not rows:
         raise SetupError(f"the trace {path} holds no requests")
     rows.sort(key=lambda row: row.at_ms)
     begin_ms = rows[0].at_ms
+    if rows[-1].at_ms - begin_ms > LONGEST_MS:
+        raise SetupError(f"the trace {path} is longer than a year", "Are its times in the unit of its format?")
     return Trace(path.stem, tuple(replace(row, at_ms=row.at_ms - begin_ms) for row in rows), block_tokens)
 
 
@@ -159,7 +163,13 @@ def _mooncake(line: JsonObject) -> Row:
 
 
 def _row(at_ms: float, prompt_tokens: int, output_tokens: int, blocks: tuple[int, ...] = ()) -> Row:
-    """Some rows of the traces have no prompt or no output: each gets one token at least."""
+    """Some rows of the traces have no prompt or no output: each gets one token at least.
+
+    Raises:
+        ValueError: the time is none.
+    """
+    if not abs(at_ms) < LATEST_MS:
+        raise ValueError(f"{at_ms} ms is no time")
     return Row(at_ms, max(1, prompt_tokens), max(1, output_tokens), blocks)
 
 

@@ -18,7 +18,7 @@ from scheduler.policy.predictive import (
     URGENT_MS,
     Predictive,
 )
-from scheduler.policy.view import FLOW_MS, REFERENCE, Arrival, Flow, Lately, WorkerView, lone_prefill_ms, work_ms
+from scheduler.policy.view import FLOW_MS, REFERENCE, Flow, Lately, WorkerView, lone_prefill_ms, work_ms
 from tests.scheduler.policy.build import (
     HIGH,
     LOW,
@@ -76,57 +76,6 @@ def test_what_waits_and_who_streams_come_before_the_first_token() -> None:
     slow = weighed(replace(busy, speed=2.0))
     assert slow.first_token_ms(job("t:1", of=spec(500))) == pytest.approx(2 * expected, rel=0.02)
     assert POLICY.score(job("t:1", of=spec(500)), predicted) == pytest.approx((expected + REUSE * EACH_MS) * base)
-
-
-def backlogs(view: WorkerView, *later_ms: float) -> list[tuple[int, int]]:
-    """(pending, queued) tokens so much later, with no news."""
-    return [(found.pending_tokens, found.queued_tokens) for found in (weighed(view, NOW_MS + ms) for ms in later_ms)]
-
-
-def test_pending_prompts_are_computed_step_by_step() -> None:
-    two_steps = worker(held=1, pending_prefill_tokens=4_000, prefilling=1, step_tokens=3_000)
-    step_ms = BASE + 0.75 * work_ms(4_000, 4_000)
-    assert backlogs(two_steps, 0, step_ms - 1, step_ms + 1, 10 * step_ms) == [
-        (4_000, 1_000),
-        (4_000, 1_000),
-        (1_000, 0),
-        (0, 0),
-    ]
-    assert weighed(two_steps, NOW_MS + 10).ends_ms == pytest.approx(step_ms - 10)
-
-
-def test_a_prompt_waits_for_the_step_under_way_and_then_for_its_own() -> None:
-    """However old the report: a worker that was silent for long does not look the emptier for it."""
-    seen = worker(held=2, pending_prefill_tokens=500, prefilling=1, unseen_prompt=500, step_tokens=8_192)
-    arrival = Arrival(NOW_MS + 3, 500, EACH_MS)
-    view = replace(seen, unseen=replace(seen.unseen, arrivals=(arrival,)))
-    first_ms = BASE + EACH_MS
-    assert backlogs(view, 3, first_ms - 1, first_ms + 1, 2 * first_ms - 1, 2 * first_ms + 1) == [
-        (1_000, 500),
-        (1_000, 500),
-        (500, 0),
-        (500, 0),
-        (0, 0),
-    ]
-
-
-def test_beside_streams_a_prompt_waits_for_the_decode_step_too() -> None:
-    streaming = worker(held=3, unseen_prompt=500, kv_used_tokens=1_000)
-    step_ms = BASE + TOKEN * 2 + KV * 1_000
-    view = replace(streaming, unseen=replace(streaming.unseen, arrivals=(Arrival(NOW_MS + step_ms / 2, 500, EACH_MS),)))
-    done_ms = step_ms + step_ms + EACH_MS
-    assert backlogs(view, step_ms - 1, step_ms + 1, done_ms - 1, done_ms + 1) == [
-        (500, 500),
-        (500, 0),
-        (500, 0),
-        (0, 0),
-    ]
-
-
-def test_a_worker_that_fell_silent_is_not_taken_to_work_on() -> None:
-    dead = worker(held=9, pending_prefill_tokens=400_000, prefilling=9)
-    assert backlogs(dead, 60_000) == backlogs(dead, 2_000)
-    assert backlogs(dead, 60_000)[0][0] > 300_000
 
 
 def test_the_emptier_and_the_faster_worker_takes_the_job() -> None:

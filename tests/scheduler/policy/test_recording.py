@@ -1,7 +1,9 @@
 """Recorded rounds come back as they were, and other policies can be asked about them."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from scheduler.policy.decide import decide
 from scheduler.policy.decision import Assignment, Decision, Refusal
 from scheduler.policy.order import Targets
 from scheduler.policy.recording import VERSION, Decoder, Encoder, Head, Round, Unreadable, plain
+from scheduler.policy.recording_rows import REPORT_FIELDS
 from scheduler.policy.registry import POLICIES
 from scheduler.policy.replay import compare
 from scheduler.policy.view import Arrival, FleetView, Flow, Lately, Unseen
@@ -121,6 +124,50 @@ def test_lines_that_are_none_of_ours_are_refused(line: dict[str, object]) -> Non
     decoder.take(Encoder(HEAD).head())
     with pytest.raises(Unreadable):
         decoder.take(line)
+
+
+WORKER_ROW = [["w", 4, 1.0, []], [1, 0, 0, 0, 0, 0, [], [0.0, 0.0]], [NOW_MS, *[0] * len(REPORT_FIELDS)], []]
+JOB_ROW = [0, "t:1", 0, "m", 10, 10, 0, [], NOW_MS, 0, 0]
+LINE = {"s": "p.0", "t": NOW_MS, "n": 0, "o": [1, 0], "l": [[0]], "j": [JOB_ROW], "w": ["w"], "c": [[0, *WORKER_ROW]]}
+
+
+def changed(where: Sequence[int | str], value: object) -> Any:
+    """The line with another value at one place."""
+    line: Any = loads(dumps(LINE))
+    place = line
+    for step in where[:-1]:
+        place = place[step]
+    place[where[-1]] = value
+    return line
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (["t"], "x"),
+        (["t"], 1e308),
+        (["n"], "1.5"),
+        (["o"], 1),
+        (["j", 0, 1], ["t:1"]),
+        (["j", 0, 4], -5),
+        (["j", 0, 4], 2**60),
+        (["j", 0, 8], None),
+        (["c", 0, 1, 1], "many"),
+        (["c", 0, 1, 2], 0),
+        (["c", 0, 1, 2], -1),
+        (["c", 0, 2, 6], [[NOW_MS, "x", 0]]),
+        (["c", 0, 3, 5], None),
+        (["a"], [[0, -1, 10, 1.0, 1.0]]),
+        (["a"], [[0, 0, 10, None, 1.0]]),
+        (["r"], [[0, "soon"]]),
+    ],
+)
+def test_values_that_none_of_ours_has_written_are_refused(where: list[int | str], value: object) -> None:
+    decoder = Decoder()
+    decoder.take(Encoder(HEAD).head())
+    assert decoder.take(changed(["n"], 1)) is not None
+    with pytest.raises(Unreadable):
+        decoder.take(changed(where, value))
 
 
 def test_another_policy_is_counted_against_what_was_done() -> None:

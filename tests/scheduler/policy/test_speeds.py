@@ -5,7 +5,7 @@ import random
 import pytest
 
 from protocol.messages import LoadReport
-from scheduler.policy.speeds import AWAITED, MOST_OTHERS, SURE, Speeds
+from scheduler.policy.speeds import AWAITED, FASTEST, MOST_OTHERS, SLOWEST, SURE, Speeds
 
 
 def learn(speeds: Speeds, slowness: float, *, waits: float = 0.0, count: int = 400, seed: int = 0) -> float:
@@ -32,6 +32,13 @@ def test_equal_engines_stay_equal_however_much_traffic_adds(waits: float) -> Non
 
 def test_a_slow_engine_is_found_in_traffic() -> None:
     assert learn(Speeds(), 2.0, waits=0.5, count=1_000) == pytest.approx(2, rel=0.25)
+
+
+@pytest.mark.parametrize(("slowness", "bound"), [(0.0, FASTEST), (1e6, SLOWEST)])
+def test_no_engine_is_taken_to_be_beyond_all_bounds(slowness: float, bound: float) -> None:
+    speeds = Speeds()
+    assert learn(speeds, slowness, count=3_000) == bound
+    assert learn(speeds, 1.0, count=3_000) == 1.0
 
 
 def test_a_speed_that_changes_is_learned_anew() -> None:
