@@ -20,7 +20,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-dispatch", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     parser.add_argument(
-        "--quick", action="store_true", help="the traces' beginnings only: minutes, and rougher figures"
+        "--quick",
+        action="store_true",
+        help="the traces' beginnings only, in minutes; the targets are meant for whole traces and are missed by some",
     )
     options = parser.parse_args()
     began, plan = time.perf_counter(), QUICK if options.quick else FULL

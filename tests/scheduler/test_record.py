@@ -118,3 +118,4 @@ def test_an_unknown_policy_and_an_empty_file(tmp_path: Path) -> None:
     unknown = replayed(file, "--policy", "least-work,best", "--json")
     assert (unknown.exit_code, json.loads(unknown.stdout)["error"]["code"]) == (Exit.INVALID, "invalid_request")
     assert "Nothing was decided" in replayed(file, "--policy", "least-work").stdout
+    assert "Nothing was decided" in replayed(file, "--policy", "all").stdout

@@ -29,6 +29,8 @@ def command(handle: Handle) -> None:
     Example:
       tokenfleet job smollm2-135m.0.default.3f2a
 
+    An attempt's number is the shard's, counted over all its jobs: how often this one was tried stands behind it.
+
     With --json, one object; times are ms of Redis's clock, 0 when not reached; `queue_ms`, `ttft_ms` and `total_ms`
     count from its submission, null when not reached.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("replay")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--policy", "names", required=True, help="One policy, or several with commas between them.")
+@click.option("--policy", "names", required=True, help="One policy, several with commas, or all.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the chance that decides between equals.")
 @json_option
 def command(file: Path, names: str, seed: int) -> None:
@@ -39,6 +39,8 @@ def command(file: Path, names: str, seed: int) -> None:
       sooner     started by this one in a round in which the recorded policy did not
       refused    jobs refused because their target could not be met
       p50, p99   of the predicted first tokens of all starts, from the round on
+
+    Between equal workers chance decides, so the policy that was recorded differs from itself now and then.
 
     Rounds are judged one by one, on what was seen: what would have come of other decisions later is not known. For
     that, `tokenfleet simulate` runs a policy on a whole trace.
@@ -67,7 +69,7 @@ def command(file: Path, names: str, seed: int) -> None:
 def _policies(names: str) -> "dict[str, Policy]":
     from scheduler.policy.registry import POLICIES
 
-    wanted = list(dict.fromkeys(name.strip() for name in names.split(",")))
+    wanted = list(POLICIES) if names == "all" else list(dict.fromkeys(name.strip() for name in names.split(",")))
     for name in wanted:
         if name not in POLICIES:
             raise InvalidRequest(f"there is no policy {name!r}", f"Choose among: {', '.join(sorted(POLICIES))}.")

@@ -12,7 +12,11 @@ from tokenfleet.cli.options import load_settings, shared_options
     "--pool", "pools", multiple=True, help="Serve this pool; give it several times. Without it: all that register."
 )
 @click.option("--policy", help="How workers are chosen: predictive (default), or another by its name.")
-@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Append each decision to this file.")
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append each decision to this file, while it leads.",
+)
 @click.option(
     "--record-mb", type=click.IntRange(1), default=512, show_default=True, help="Stop recording at this size."
 )
@@ -31,6 +35,9 @@ def command(pools: tuple[str, ...], policy: str | None, record: Path | None, rec
 
     Limits, targets and the batch window are settings: see docs/architecture.md and tokenfleet.toml. With the setting
     scale=auto, the default, it promotes standby workers when online jobs would wait too long, and puts them back.
+
+    Only the leader decides: beside another scheduler, such as that of `tokenfleet up`, nothing is recorded until it
+    takes the lead.
 
     A recording holds what was seen and what was decided, with ids and sizes and no prompts. `tokenfleet replay` tells
     what another policy would have done.

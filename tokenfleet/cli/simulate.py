@@ -102,7 +102,11 @@ def command(**options: Unpack[Options]) -> None:
       tokenfleet simulate --scale 4 --offline 2000 --cancel-share 0.02 --admission refuse
 
     A request is good when its first token comes within the setting target_high_s, or three times its prompt's own
-    time where that is longer, and its tokens within target_token_ms each (twice that behind a long prompt).
+    time where that is longer, and its tokens within target_token_ms each (twice that behind a long prompt). Refused
+    requests are not. Where a load is more than the fleet can carry, predictive needs --admission refuse to serve the
+    others well: by itself it refuses nobody unless the setting admission_high says so.
+
+    A worker is busy while its engine computes a step, however small: that is no measure of its load.
 
     With --json, one object: trace, missing, requests, scale, workers, report_ms, seed, and runs: for each policy
     goodput, refused, cancelled, unfinished, offline_tokens, first_ms and token_ms (p50, p99), reruns, hits, seconds

@@ -63,8 +63,10 @@ class Plan:
         """
         speeds = [1 / speed for count, speed in self.slow for _ in range(count)]
         names = [f"w{number + 1}" for number in range(self.workers)]
-        if len(speeds) > self.workers or set(names) & set(self.joins):
-            raise SetupError("more workers are slow than there are, or one that joins is there from the start")
+        if len(speeds) > self.workers:
+            raise SetupError(f"more workers are slow than there are: {len(speeds)} of {self.workers}")
+        if early := sorted(set(names) & set(self.joins)):
+            raise SetupError(f"{early[0]} can't join: it is there from the start", f"There are {', '.join(names)}.")
         if strangers := self.kills.keys() - {*names, *self.joins}:
             raise SetupError(f"no worker is called {', '.join(sorted(strangers))}", f"There are {', '.join(names)}.")
         slowness = [1.0] * (self.workers - len(speeds)) + speeds
