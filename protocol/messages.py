@@ -292,6 +292,8 @@ class WaitingJob:
     submitted_ms: int
     deadline_ms: int
     strikes: int
+    begun: bool = False
+    """It ran before, and came back."""
 
 
 @dataclass(frozen=True, slots=True)

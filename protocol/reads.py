@@ -220,17 +220,17 @@ def stored_body(handle: Handle) -> Call[bytes | None]:
 
 def waiting_job(shard: Shard, ref: str) -> Call[WaitingJob | None]:
     """What the dispatcher weighs of a queued job; None when it is gone or can't be read."""
-    fields = ("spec", "submitted", "deadline", "strikes")
+    fields = ("spec", "submitted", "deadline", "strikes", "started")
     return Call(("HMGET", keys.job(Handle.of(shard, ref)), *fields), _waiting_job)
 
 
 def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
-    spec, submitted, deadline, strikes = reply
+    spec, submitted, deadline, strikes, started = reply
     if spec is None or submitted is None or deadline is None:
         return None
     try:
         whole = JobSpec.model_validate_json(spec)
-        return WaitingJob(whole, _moment(submitted), _moment(deadline), _moment(strikes or b"0"))
+        return WaitingJob(whole, _moment(submitted), _moment(deadline), _moment(strikes or b"0"), bool(started))
     except ValueError:
         return None
 

@@ -147,7 +147,7 @@ class Reader:
         else:
             job = value_of(answer)
             self._jobs[member] = JobView(
-                ref, member.decode(), priority, job.spec, job.submitted_ms, job.deadline_ms, job.strikes
+                ref, member.decode(), priority, job.spec, job.submitted_ms, job.deadline_ms, job.strikes, job.begun
             )
 
 

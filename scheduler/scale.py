@@ -16,7 +16,7 @@ from protocol.functions.command import Command
 from protocol.handle import Shard
 from protocol.outlook import Outlook, publish
 from protocol.watch import WorkerNow
-from scheduler.policy.decision import Decision
+from scheduler.policy.decision import Decision, ParkReason
 from scheduler.policy.predictions import Predictions
 from scheduler.policy.scaling import Sight, Standby, State, look, refused
 from scheduler.policy.view import FleetView
@@ -40,6 +40,7 @@ class Scaler:
         self._next_ms = -math.inf
         self._started = self._sent_tokens = 0
         self._online_tokens: list[int] = []
+        self._turned_away = 0
         self._loads: OrderedDict[str, float] = OrderedDict()
         self._entry = ""
         self._failed = False
@@ -66,6 +67,8 @@ class Scaler:
             self._failed = False
 
     def _count(self, view: FleetView, decision: Decision) -> None:
+        self._turned_away += sum(item.priority.online for item in decision.refusals)
+        self._turned_away += sum(item.reason is ParkReason.LATE for item in decision.park)
         if not decision.assignments:
             return
         self._started += len(decision.assignments)
@@ -80,9 +83,10 @@ class Scaler:
         if self._said_no(snapshot):
             self._state = refused(self._state)
         standbys, reserves = self._standing_by(snapshot) if self._rules.scale else ([], [])
-        sight = Sight(view, depths, standbys, reserves, self._started, self._sent_tokens, self._online_tokens)
+        given = (self._started, self._sent_tokens, self._online_tokens, self._turned_away)
+        sight = Sight(view, depths, standbys, reserves, *given)
         plan, self._state = look(sight, snapshot.now_ms, self._state, self._rules.targets, self._rules.pace)
-        self._started, self._sent_tokens, self._online_tokens = 0, 0, []
+        self._started, self._sent_tokens, self._online_tokens, self._turned_away = 0, 0, [], 0
         if plan.promote:
             await self._tell("promote", plan.promote, snapshot, plan.wait_ms)
         if plan.rest:

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from heapq import nsmallest
 
 from protocol.states import Priority
-from scheduler.policy.decision import PARK_MS, Assignment, Decision, Park, ParkReason, Refusal
+from scheduler.policy.decision import (
+    LATE_PARK,
+    LATE_PARK_MS,
+    LATEST_PARK_MS,
+    PARK_MS,
+    Assignment,
+    Decision,
+    Park,
+    ParkReason,
+    Refusal,
+)
 from scheduler.policy.filters import accepts, fits, must_run_alone, serves, stays_open
 from scheduler.policy.order import Order, Targets, slack_ms
 from scheduler.policy.policy import Fleet, Policy
@@ -88,28 +98,38 @@ class _Round:
                 self._park.append(Park(job.ref, job.priority, PARK_MS, ParkReason.TOO_LARGE))
             return
         rivals = self._rivals(job, candidates)
-        if not self._refused(job, rivals):
-            chosen = self._choose(job, candidates, rivals)
-            if chosen:
-                self._give(job, chosen, rivals)
-                self._held_in_a_row = 0
-            else:
-                self._held_back.append(job)
-                self._held_in_a_row += 1
+        wait_ms = self._policy.hopeless_ms(job, rivals, self._fleet)
+        if wait_ms is None:
+            self._give_or_hold(job, candidates, rivals)
+        elif job.priority in self._targets.refuse and not job.spec.best_effort:
+            self._refusals.append(Refusal(job.ref, job.priority, wait_ms))
+        elif job.priority.online:
+            self._give_or_put_off(job, candidates, rivals)
+        else:
+            self._give_or_hold(job, candidates, rivals)
+
+    def _give_or_hold(self, job: JobView, candidates: list[Worker], rivals: list[Worker]) -> None:
+        chosen = self._choose(job, candidates, rivals)
+        if chosen:
+            self._give(job, chosen, rivals)
+            self._held_in_a_row = 0
+        else:
+            self._held_back.append(job)
+            self._held_in_a_row += 1
+
+    def _give_or_put_off(self, job: JobView, candidates: list[Worker], rivals: list[Worker]) -> None:
+        """A job that is late takes what the others leave, or goes out of their way for a while."""
+        left = [worker for worker in candidates if not self._policy.holds_late(job, worker, self._fleet)]
+        if left:
+            self._give(job, self._policy.pick(job, left, self._fleet, self._rng), rivals)
+            return
+        again_ms = max(LATE_PARK_MS, min(LATEST_PARK_MS, LATE_PARK * self._fleet.waited_ms(job)))
+        self._park.append(Park(job.ref, job.priority, int(again_ms), ParkReason.LATE))
 
     def _rivals(self, job: JobView, candidates: list[Worker]) -> list[Worker]:
         """The workers that the job is weighed on: full ones too, for a policy that looks so far."""
         weighed = self._policy.looks_past_full and not must_run_alone(job)
         return self._sight.able(job) if weighed and len(self._room) < len(self._fleet.workers) else candidates
-
-    def _refused(self, job: JobView, rivals: list[Worker]) -> bool:
-        if job.priority not in self._targets.refuse or job.spec.best_effort:
-            return False
-        wait_ms = self._policy.hopeless_ms(job, rivals, self._fleet)
-        if wait_ms is None:
-            return False
-        self._refusals.append(Refusal(job.ref, job.priority, wait_ms))
-        return True
 
     def _choose(self, job: JobView, candidates: list[Worker], rivals: list[Worker]) -> Worker | None:
         """The worker that takes it; None when it should rather wait."""

@@ -9,6 +9,10 @@ from scheduler.policy.window import Reason
 
 PARK_MS = 5_000
 """How long a parked job waits for the fleet to change."""
+LATE_PARK_MS, LATEST_PARK_MS = 1_000, 30_000
+"""How long one waits that is late: at least, and at most."""
+LATE_PARK = 0.5
+"""And of what it has waited already: so the late cost the store little, and none of them waits for much longer."""
 
 
 class ParkReason(StrEnum):
@@ -18,6 +22,8 @@ class ParkReason(StrEnum):
     """No active worker that serves its model has a KV cache so large."""
     IN_THE_WAY = "in_the_way"
     """It hides the rest of its lane from workers that have room, and none of them can take it."""
+    LATE = "late"
+    """It can't meet its target any more, and those that can leave nothing for it now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from scheduler.policy.decide import decide
-from scheduler.policy.decision import Decision
+from scheduler.policy.decision import Decision, ParkReason
 from scheduler.policy.filters import fits, is_shallow, must_run_alone, serves
 from scheduler.policy.order import Targets
 from scheduler.policy.policy import Fleet, Policy
@@ -35,6 +35,7 @@ class Verdict(StrEnum):
     STARTS = "starts"
     REFUSED = "refused"
     PARKED = "parked"
+    PUT_OFF = "put_off"
     GATHERS = "gathers"
     HELD_BACK = "held_back"
     BEHIND = "behind"
@@ -127,7 +128,7 @@ def explain(
     verdict, worker_id, until_ms = _verdict(decision, question, candidates)
     able = [weighed[one.id] for one in candidates if one.first_token_ms is not None and one.id in weighed]
     start_ms = None
-    if able and verdict not in (Verdict.REFUSED, Verdict.PARKED):
+    if able and verdict not in (Verdict.REFUSED, Verdict.PARKED, Verdict.PUT_OFF):
         start_ms = 0.0 if verdict is Verdict.STARTS else max(_backlog_ms(question, able), _places_ms(question, able))
     return Explanation(
         verdict=verdict,
@@ -192,7 +193,8 @@ def _obstacle(view: WorkerView, worker: Worker, job: JobView, policy: Policy, fl
         return Obstacle.FULL
     if must_run_alone(job) and worker.held:
         return Obstacle.ALONE
-    return Obstacle.STEP if policy.holds(job, worker, fleet) else None
+    late = job.priority.online and policy.hopeless_ms(job, fleet.workers, fleet) is not None
+    return Obstacle.STEP if (policy.holds_late if late else policy.holds)(job, worker, fleet) else None
 
 
 def _verdict(
@@ -205,8 +207,8 @@ def _verdict(
         return Verdict.STARTS, chosen, None
     if any(item.ref == job.ref for item in decision.refusals):
         return Verdict.REFUSED, "", None
-    if any(item.ref == job.ref for item in decision.park):
-        return Verdict.PARKED, "", None
+    if reason := next((item.reason for item in decision.park if item.ref == job.ref), None):
+        return Verdict.PUT_OFF if reason is ParkReason.LATE else Verdict.PARKED, "", None
     if job.priority in decision.held:
         return Verdict.GATHERS, "", decision.held[job.priority]
     waits = _waits(question, candidates)

@@ -75,6 +75,11 @@ class Policy:
         del job, worker, fleet
         return False
 
+    def holds_late(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
+        """Whether an online job that is past help should leave this worker to those that are not."""
+        del job, worker, fleet
+        return False
+
     def settles(self, job: JobView, fleet: Fleet) -> bool:
         """Whether the job takes another worker than the best one when that one is full or held back from."""
         del job, fleet

@@ -44,7 +44,7 @@ class Predictive(Policy):
         return worker.pending_tokens >= PENDING_FULL_TOKENS or nearly_overflows(worker)
 
     def arrange(self, lane: Sequence[JobView], fleet: Fleet) -> Sequence[JobView]:
-        """Online: what is urgent and can still make it, shortest first; then what has time; then what is late."""
+        """Online: what is urgent or was begun, shortest first; then what has time; then what is late."""
         if len(lane) < 2 or not lane[0].priority.online:
             return lane
         now_ms, target_ms, keyed = fleet.now_ms, fleet.targets.high_ms, []
@@ -52,7 +52,7 @@ class Predictive(Policy):
             waited_ms = now_ms - job.submitted_ms
             # As `_slack_ms`, written out: this runs for each job of the window in each round.
             slack_ms = max(target_ms, 3 * job.lone_ms) - waited_ms - job.prefill_ms
-            if 0 <= slack_ms < URGENT_MS:
+            if job.begun or 0 <= slack_ms < URGENT_MS:
                 keyed.append((0, job.prefill_ms, place))
             else:
                 keyed.append((1 if slack_ms > 0 else 2, job.prefill_ms - AGING * waited_ms, place))
@@ -85,6 +85,12 @@ class Predictive(Policy):
             return True
         return worker.token_ms > OFFLINE * worker.bearable_ms(target_ms)
 
+    def holds_late(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
+        """It takes what offline work may, and its turn once it has waited for as long as a batch should."""
+        if not worker.held or (_is_late_turn(fleet) and fleet.waited_ms(job) > fleet.targets.medium_ms):
+            return False
+        return self._holds_offline(job, worker, fleet)
+
     def settles(self, job: JobView, fleet: Fleet) -> bool:
         """Whether it has waited long enough to take less than the best; offline work always does."""
         if not job.priority.online:
@@ -92,8 +98,11 @@ class Predictive(Policy):
         return fleet.waited_ms(job) > SETTLE * fleet.targets.first_token_ms(job)
 
     def hopeless_ms(self, job: JobView, able: Sequence[Worker], fleet: Fleet) -> float | None:
-        """Its predicted wait when that is past its deadline; online: past its target, or while all streams are slow."""
-        if not able:
+        """Its predicted wait when that is past its deadline; online: past its target, or while all streams are slow.
+
+        One that was begun is not: somebody has read its first tokens.
+        """
+        if not able or (job.begun and job.priority.online):
             return None
         soonest = min(worker.first_token_ms(job) for worker in able)
         wait_ms = fleet.waited_ms(job) + soonest
@@ -126,7 +135,11 @@ class Predictive(Policy):
 
 def _belongs_to_the_late(job: JobView, fleet: Fleet) -> bool:
     """Whether this start is one of those kept for overdue offline jobs: they move however strained the fleet is."""
-    return fleet.turn % LATE_TURN == LATE_TURN - 1 and fleet.waited_ms(job) > fleet.targets.of(job.priority)
+    return _is_late_turn(fleet) and fleet.waited_ms(job) > fleet.targets.of(job.priority)
+
+
+def _is_late_turn(fleet: Fleet) -> bool:
+    return fleet.turn % LATE_TURN == LATE_TURN - 1
 
 
 def _slack_ms(job: JobView, fleet: Fleet) -> float:

@@ -30,7 +30,7 @@ from scheduler.policy.recording_rows import (
 from scheduler.policy.view import FleetView, JobView, Lately, WorkerView
 from scheduler.policy.window import Window
 
-VERSION = 2
+VERSION = 3
 _HEAD = TypeAdapter(tuple[str, str, list[str]])
 _TARGETS, _WINDOW = TypeAdapter(Targets), TypeAdapter(Window)
 _NAMES = TypeAdapter(list[str])

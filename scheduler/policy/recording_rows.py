@@ -16,7 +16,7 @@ Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
 Flag = Literal[0, 1]
 _Arrival = tuple[Number, Count, Number]
 _JOB: TypeAdapter[Any] = TypeAdapter(
-    tuple[str, Literal[0, 1, 2], str, Count, Count, Flag, tuple[str, ...], Number, Number, Count]
+    tuple[str, Literal[0, 1, 2], str, Count, Count, Flag, tuple[str, ...], Number, Number, Count, Flag]
 )
 _WORKER: TypeAdapter[Any] = TypeAdapter(
     tuple[
@@ -55,6 +55,7 @@ def job_row(job: JobView) -> list[Any]:
         job.submitted_ms,
         job.deadline_ms,
         job.strikes,
+        int(job.begun),
     ]
 
 
@@ -64,7 +65,9 @@ def job_of(row: Sequence[Any]) -> JobView:
     Raises:
         ValueError: it is none.
     """
-    ref, priority, model, prompt, output, best_effort, prefix, submitted, deadline, strikes = _JOB.validate_python(row)
+    ref, priority, model, prompt, output, best_effort, prefix, submitted, deadline, strikes, begun = (
+        _JOB.validate_python(row)
+    )
     spec = JobSpec.model_construct(
         model=model,
         endpoint="/v1/chat/completions",
@@ -73,7 +76,7 @@ def job_of(row: Sequence[Any]) -> JobView:
         best_effort=bool(best_effort),
         prefix=prefix,
     )
-    return JobView(ref, ref, PRIORITIES[priority], spec, submitted, deadline, strikes)
+    return JobView(ref, ref, PRIORITIES[priority], spec, submitted, deadline, strikes, bool(begun))
 
 
 def worker_parts(worker: WorkerView, prefixes: Collection[Prefix]) -> list[Any]:

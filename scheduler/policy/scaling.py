@@ -68,6 +68,7 @@ class Sight:
         started: how many jobs were given to workers since the last look.
         sent_tokens: what must be computed of their prompts.
         online_tokens: prompts of the online jobs that were given since then.
+        turned_away: online jobs that were refused or put off since then, as their targets could not be met.
     """
 
     view: FleetView
@@ -77,6 +78,7 @@ class Sight:
     started: int = 0
     sent_tokens: int = 0
     online_tokens: Sequence[int] = ()
+    turned_away: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,11 @@ class _Scene:
     kind: Kind
     wait_ms: float
     target_ms: float = field(default=0.0)
+    turned_away: int = 0
 
     @property
     def over(self) -> bool:
-        return self.wait_ms > self.target_ms
+        return self.turned_away > 0 or self.wait_ms > self.target_ms
 
 
 def look(sight: Sight, now_ms: float, state: State, targets: Targets, pace: Pace = PACE) -> tuple[Plan, State]:
@@ -240,7 +243,7 @@ def _scene(sight: Sight, workers: Sequence[Worker], now_ms: float, state: State,
     if math.isfinite(step_now_ms):
         demand = replace(demand, step_ms=step_now_ms)
     wait_ms = _wait_ms(sight, workers, now_ms, typical, waiting_tokens)
-    return _Scene(len(workers), demand, kind, wait_ms, target_ms(demand, kind, targets))
+    return _Scene(len(workers), demand, kind, wait_ms, target_ms(demand, kind, targets), sight.turned_away)
 
 
 def _work_ms(job: JobView) -> float:

@@ -41,6 +41,7 @@ class JobView:
         submitted_ms: since when it waits.
         deadline_ms: when it expires; 0 for never.
         strikes: attempts that ended with their engine or worker dead.
+        begun: it ran before, and came back.
         start_by_ms: the deadline less the predicted run time; infinite without a deadline.
         tokens: what it holds of the KV cache at its end: prompt and output.
         lone_ms: how long its prefill takes on an idle reference engine with an empty cache.
@@ -54,6 +55,7 @@ class JobView:
     submitted_ms: float
     deadline_ms: float = 0
     strikes: int = 0
+    begun: bool = False
     start_by_ms: float = field(init=False)
     tokens: int = field(init=False)
     lone_ms: float = field(init=False)

@@ -33,9 +33,17 @@ def test_a_waiting_job_as_the_dispatcher_weighs_it(driver: Driver) -> None:
     job = driver.submit(delay_ms=1000)
     waiting = driver.run(reads.waiting_job(SHARD, job.handle.ref))
     assert waiting is not None
-    assert (waiting.spec, waiting.strikes) == (SPEC, 0)
+    assert (waiting.spec, waiting.strikes, waiting.begun) == (SPEC, 0, False)
     assert waiting.deadline_ms - waiting.submitted_ms == job.deadline_ms
     assert driver.run(reads.due_count(SHARD)) == 1
+
+
+def test_a_job_that_ran_and_came_back_was_begun(driver: Driver) -> None:
+    handle, attempt = driver.running()
+    driver.run(functions.requeue(handle, attempt, "w1", "try"))
+    waiting = driver.run(reads.waiting_job(SHARD, handle.ref))
+    assert waiting is not None
+    assert waiting.begun
 
 
 def test_a_stored_description_that_can_not_be_read_is_none(driver: Driver) -> None:

@@ -8,8 +8,10 @@ from protocol.call import run
 from protocol.messages import Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
+from scheduler.policy.decision import LATE_PARK_MS
 from tests.scheduler.stage import QUICK, Stage, a_loop
 from tests.support.builders import SPEC
+from tests.support.store_clock import StoreClock
 
 STRICT = QUICK.model_copy(update=dict.fromkeys(("admission_high", "admission_medium", "admission_low"), "refuse"))
 PATIENT = SPEC.model_copy(update={"best_effort": True})
@@ -45,6 +47,20 @@ async def test_best_effort_waits_as_long_as_it_must(redis: Redis, stage: Stage, 
     async with a_loop(redis, settings):
         job = await stage.submit(spec=PATIENT if settings is STRICT else SPEC)
         await stage.becomes(job, State.ASSIGNED)
+
+
+async def test_a_late_job_is_put_off_and_served_when_room_is_left(
+    redis: Redis, stage: Stage, store_clock: StoreClock
+) -> None:
+    await stage.join(slow_share=0.6, kv_used_tokens=80_000, kv_total_tokens=100_000)
+    async with a_loop(redis, QUICK):
+        await stage.submit()
+        assert await stage.receives() == ["a"]
+        late = await stage.submit("late")
+        await stage.becomes(late, State.DELAYED)
+        await stage.join("idle")
+        store_clock.advance(LATE_PARK_MS)
+        assert await stage.receives("idle") == ["late"]
 
 
 async def test_a_job_that_can_not_meet_its_deadline_is_refused_of_any_priority(redis: Redis, stage: Stage) -> None:

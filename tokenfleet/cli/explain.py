@@ -106,5 +106,12 @@ def _job(handle: Handle, info: "JobInfo", seen: "Look") -> "JobView":
     known = next((job for lane in seen.view.lanes for job in lane if job.ref == handle.ref), None)
     record = info.record
     return known or JobView(
-        handle.ref, record.member, record.priority, record.spec, record.submitted_ms, record.deadline_ms, record.strikes
+        handle.ref,
+        record.member,
+        record.priority,
+        record.spec,
+        record.submitted_ms,
+        record.deadline_ms,
+        record.strikes,
+        begun=bool(record.started_ms),
     )

@@ -19,6 +19,7 @@ VERDICTS = {
     Verdict.STARTS: "starts now on {worker}",
     Verdict.REFUSED: "is refused: its first token can't come in time",
     Verdict.PARKED: "is set aside for some seconds: no active worker holds a job so large, or it stands in the way",
+    Verdict.PUT_OFF: "is put off for some seconds: it can't meet its target, and those that can come first",
     Verdict.GATHERS: "gathers company that could share its prompt's beginning",
     Verdict.HELD_BACK: "is held back: waiting is better than any worker that has room",
     Verdict.BEHIND: "waits for its turn",

@@ -103,8 +103,8 @@ def command(**options: Unpack[Options]) -> None:
 
     A request is good when its first token comes within the setting target_high_s, or three times its prompt's own
     time where that is longer, and its tokens within target_token_ms each (twice that behind a long prompt). Refused
-    requests are not. Where a load is more than the fleet can carry, predictive needs --admission refuse to serve the
-    others well: by itself it refuses nobody unless the setting admission_high says so.
+    requests are not. Where a load is more than the fleet can carry, predictive serves those well that it can and lets
+    the others come after them, however late; with --admission refuse it refuses them.
 
     A worker is busy while its engine computes a step, however small: that is no measure of its load.
 

@@ -3,7 +3,7 @@
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from protocol.messages import LoadReport
@@ -166,6 +166,7 @@ class World:
         for outcome in known.worker.jobs.values():
             outcome.worker, outcome.started_ms, outcome.first_ms, outcome.tokens = "", None, None, 0
             outcome.tries += 1
+            outcome.job = replace(outcome.job, begun=True)
             self._lanes.of[outcome.job.priority].put_back(outcome.job, self._places.pop(outcome.request.ref))
         self.ledger.keep(self._workers)
         self.speeds.keep(self._workers)
@@ -222,10 +223,20 @@ class World:
             outcome.refused = True
             self._lanes.of[refusal.priority].remove(refusal.ref)
             self._open -= self._awaited(outcome.request)
+        for park in decision.park:
+            if entry := self._lanes.of[park.priority].remove(park.ref):
+                self._at(self.now_ms + park.delay_ms, partial(self._ripen, park.ref, entry))
         self._backlog = any(len(lane) for lane in self._lanes.of.values())
         if decision.wake_at_ms is not None and (self._wake_ms is None or decision.wake_at_ms < self._wake_ms):
             self._wake_ms = max(decision.wake_at_ms, self.now_ms + 1)
             self._at(self._wake_ms, self._woken)
+
+    def _ripen(self, ref: str, entry: Entry) -> None:
+        """A parked job comes back to its place."""
+        outcome = self.outcomes[ref]
+        if not outcome.cancelled:
+            self._lanes.of[outcome.request.priority].put_back(outcome.job, entry)
+            self._round()
 
     def _woken(self) -> None:
         self._wake_ms = None

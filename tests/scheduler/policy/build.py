@@ -28,7 +28,7 @@ def spec(prompt: int = 100, output: int = 100, prefix: tuple[str, ...] = (), mod
 
 
 def job(ref: str, priority: Priority = HIGH, waited: float = 0, of: JobSpec | None = None, **fields: int) -> JobView:
-    return JobView(ref, f"0:{ref}", priority, of or spec(), NOW_MS - waited, **fields)
+    return replace(JobView(ref, f"0:{ref}", priority, of or spec(), NOW_MS - waited), **fields)
 
 
 def lane(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from protocol.states import Priority
 from scheduler.policy.decide import decide
+from scheduler.policy.decision import ParkReason
 from scheduler.policy.explain import Ahead, Explanation, Obstacle, Question, Verdict, ahead_of, explain
 from scheduler.policy.order import Targets
 from scheduler.policy.registry import POLICIES
@@ -34,12 +35,14 @@ def test_it_says_what_the_round_does(view: FleetView, policy: str) -> None:
     rules = (POLICIES[policy], Targets(), Window())
     decision = decide(view, NOW_MS, random.Random(0), *rules)
     given_to = {item.ref: item.worker for item in decision.assignments}
-    parked = {item.ref for item in decision.park}
+    parked = {item.ref: item.reason for item in decision.park}
     for about in (one for jobs in view.lanes for one in jobs):
         found = asked(view, about, policy=policy)
         assert (found.verdict is Verdict.STARTS) == (about.ref in given_to)
         assert found.worker == given_to.get(about.ref, "")
-        assert (found.verdict is Verdict.PARKED) == (about.ref in parked)
+        late = parked.get(about.ref) is ParkReason.LATE
+        assert (found.verdict is Verdict.PUT_OFF) == late
+        assert (found.verdict is Verdict.PARKED) == (about.ref in parked and not late)
         assert (found.start_in_ms is None) == (found.first_token_in_ms is None)
         assert len(found.candidates) == len(view.workers)
         if found.verdict is Verdict.STARTS:

@@ -127,7 +127,7 @@ def test_lines_that_are_none_of_ours_are_refused(line: dict[str, object]) -> Non
 
 
 WORKER_ROW = [["w", 4, 1.0, []], [1, 0, 0, 0, 0, 0, [], [0.0, 0.0]], [NOW_MS, *[0] * len(REPORT_FIELDS)], []]
-JOB_ROW = [0, "t:1", 0, "m", 10, 10, 0, [], NOW_MS, 0, 0]
+JOB_ROW = [0, "t:1", 0, "m", 10, 10, 0, [], NOW_MS, 0, 0, 0]
 LINE = {"s": "p.0", "t": NOW_MS, "n": 0, "o": [1, 0], "l": [[0]], "j": [JOB_ROW], "w": ["w"], "c": [[0, *WORKER_ROW]]}
 
 

@@ -130,6 +130,16 @@ def test_an_overload_promotes_after_two_seconds_and_one_at_a_time() -> None:
     assert all(later - sooner >= shard.promotes_ms for sooner, later in pairwise(moments))
 
 
+def test_jobs_that_were_turned_away_are_an_overload_too() -> None:
+    """Nobody waits in the lanes then: what can't be served in time is refused, or put off."""
+    state = State(looked_ms=NOW_MS, over_ms=NOW_MS - PACE.over_ms)
+    quiet = sight(idle("a"), standbys=[Standby("b", warm=True)])
+    plan, _ = look(quiet, NOW_MS, state, TARGETS)
+    assert (plan.wanted, plan.promote) == (1, "")
+    plan, _ = look(replace(quiet, turned_away=1), NOW_MS, state, TARGETS)
+    assert (plan.wanted, plan.promote) == (2, "b")
+
+
 def test_calm_puts_back_after_a_minute() -> None:
     shard = Shard(active=1, standbys=1, rate=1.2 / REFERENCE.token_ms, decode=0.1).run(60)
     assert [what for _, what in shard.changes] == ["promote"]
