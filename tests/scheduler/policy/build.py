@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def spec(prompt: int = 100, output: int = 100, prefix: tuple[str, ...] = (), mod
     return JobSpec(model=model, endpoint="/v1/completions", prompt_tokens=prompt, output_tokens=output, prefix=prefix)
 
 
-def job(ref: str, priority: Priority = HIGH, waited: float = 0, of: JobSpec | None = None, **fields: int) -> JobView:
+def job(ref: str, priority: Priority = HIGH, waited: float = 0, of: JobSpec | None = None, **fields: Any) -> JobView:
     return replace(JobView(ref, f"0:{ref}", priority, of or spec(), NOW_MS - waited), **fields)
 
 
