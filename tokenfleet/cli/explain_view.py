@@ -26,6 +26,7 @@ VERDICTS = {
     Verdict.NO_ROOM: "waits for room: every worker that could run it is full",
     Verdict.NO_WORKER: "waits for a worker: none that is active could run it",
 }
+DELAYED = "it waits for its time, for its next try, or, where its target can't be met, for what the others leave"
 OBSTACLES = {
     Obstacle.AWAY: "not active",
     Obstacle.MODEL: "does not serve the model",
@@ -131,7 +132,7 @@ def _ran(answer: Answer) -> list[tuple[str, str]]:
         ("waits", ", ".join(wait for wait in waits if wait)),
         ("why", _why(record)),
         ("came", _came(record)),
-        ("delayed", "it waits for its time, or for its next try" if record.state is State.DELAYED else ""),
+        ("delayed", DELAYED if record.state is State.DELAYED else ""),
         ("error", record.error),
         ("before", "; ".join(before)),
     ]
