@@ -87,6 +87,24 @@ class UnknownJob(FleetError):
     code = "unknown_job"
 
 
+class UnknownBatch(FleetError):
+    """No such batch: never created, another tenant's, or deleted."""
+
+    code = "unknown_batch"
+
+
+class UnknownFile(FleetError):
+    """No such file in the store: never put there, another tenant's, or deleted."""
+
+    code = "unknown_file"
+
+
+class BatchActive(FleetError):
+    """The batch has not ended yet; cancel it first."""
+
+    code = "batch_active"
+
+
 class NotDead(FleetError):
     """No such job was set aside, or it is no more."""
 
