@@ -1,6 +1,6 @@
 """Typed errors. Each class has a stable `code`: what machines match on, in JSON, logs and exit codes."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class FleetError(Exception):
@@ -73,6 +73,16 @@ class QuotaExceeded(QueueFull):
         """Say when to try again, in the hint too."""
         super().__init__(message, f"Nothing was stored; try again in {retry_after_s:.1f} s.")
         self.retry_after_s = retry_after_s
+
+
+class BatchInvalid(InvalidRequest):
+    """The input breaks a rule; `problems` has each line."""
+
+    code = "batch_invalid"
+
+    def __init__(self, problems: list[Any]) -> None:
+        super().__init__(f"{len(problems)} lines of the input are invalid")
+        self.problems = problems
 
 
 class ConflictingId(FleetError):

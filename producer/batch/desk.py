@@ -21,6 +21,9 @@ class Desk:
         self._writer = writer
         self._summary = summary
         self._on_rows = on_rows
+        self.errors = writer
+        self.numbers: dict[int, bool] = {}
+        self.expired = 0
 
     def write(self, done: Sequence[Written]) -> None:
         """Write lines, whole and flushed, and count their rows.
@@ -32,8 +35,12 @@ class Desk:
         if not done:
             return
         try:
-            self._writer.write(b"".join(line for line, _ in done))
+            for line, row in done:
+                (self.errors if row.failed else self._writer).write(line)
+                self.numbers[row.number] = row.failed
+                self.expired += b'"batch_expired"' in line
             self._writer.flush()
+            self.errors.flush()
         except BrokenPipeError:
             raise
         except OSError as error:

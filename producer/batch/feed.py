@@ -59,6 +59,7 @@ class Feeder:
         self._window = window
         self._desk = desk
         self._summary = summary
+        self.done: dict[int, bool] = {}
 
     async def feed(self, blocks: AsyncIterator[list[Line | BadRow]]) -> None:
         """Submit all rows, or the first `limit` of them."""
@@ -70,6 +71,7 @@ class Feeder:
         self._window.close()
 
     async def _feed(self, rows: Sequence[Row | BadRow]) -> None:
+        rows = [row for row in rows if row.number not in self.done]
         self._summary.rows_in += len(rows)
         self._desk.refuse([row for row in rows if isinstance(row, BadRow)])
         good = [row for row in rows if isinstance(row, Row)]

@@ -26,7 +26,7 @@ def opened(source: str | Path, target: str | Path) -> Iterator[tuple[BinaryIO, B
     """
     if STANDARD not in (str(source), str(target)) and Path(source).resolve() == Path(target).resolve():
         raise SetupError("input and output are the same file", "Name another output.")
-    with _opened(source, "rb", _standard(sys.stdin)) as reader, _opened(target, "wb", _standard(sys.stdout)) as writer:
+    with _opened(source, "rb", _standard(sys.stdin)) as reader, _opened(target, "ab", _standard(sys.stdout)) as writer:
         yield (cast("BinaryIO", gzip.GzipFile(fileobj=reader)) if _is_packed(source) else reader), writer
 
 

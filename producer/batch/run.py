@@ -13,13 +13,14 @@ from producer.batch import files
 from producer.batch.collect import Collector
 from producer.batch.desk import Desk
 from producer.batch.feed import Feeder, Terms
-from producer.batch.lines import longest_line
+from producer.batch.lines import BadRow, Line, LineSplitter, longest_line, parse
 from producer.batch.results import Results
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.batch.window import Window
 from producer.fleet import Fleet
 from producer.requests import Deadline, JobRequest
-from protocol.errors import FleetError, InvalidRequest
+from protocol import wire
+from protocol.errors import BatchInvalid, FleetError, InvalidRequest
 from protocol.states import Priority
 
 WINDOW = 256
@@ -48,11 +49,20 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
     source: str | Path,
     target: str | Path,
     *,
+    errors: str | Path | None = None,
+    batch_id: str | None = None,
+    endpoint: str | None = None,
     limit: int | None = None,
     model: str | None = None,
     priority: Priority | str = "medium",
     deadline: Deadline | None = None,
     window: int = WINDOW,
+    on_invalid: str = "fail",
+    dedup: bool = False,
+    max_errors: int | None = None,
+    resume: bool = False,
+    keep: bool = False,
+    stop: asyncio.Event | None = None,
     durable: bool = False,
     on_progress: Callable[[Progress], None] = _ignore,
     on_row: Callable[[FinishedRow], None] = _ignore,
@@ -79,18 +89,78 @@ async def run_batch(  # noqa: PLR0913 - a batch's options
     """
     begin = asyncio.get_running_loop().time()
     terms = replace(_terms(model, priority, deadline, limit, begin), durable=durable)
-    summary, places = BatchSummary(f"batch-{secrets.token_hex(6)}"), Window(window)
+    summary, places = BatchSummary(batch_id or f"batch-{secrets.token_hex(6)}"), Window(window)
     results = Results(fleet.redis, fleet.tenant, summary.batch_id)
-    with files.opened(source, target) as (reader, writer):
-        longest = longest_line(fleet.settings.max_body_bytes)
+    longest = longest_line(fleet.settings.max_body_bytes)
+    if on_invalid == "fail":
+        import gzip, types
+
+        raw = Path(source).read_bytes()
+        raw = gzip.decompress(raw) if str(source).endswith(".gz") else raw
+        sp = LineSplitter(longest)
+        ls = [parse(x) if isinstance(x, Line) else x for x in sp.feed(raw) + sp.end()]
+        bad = [
+            types.SimpleNamespace(line=x.number, code=x.code, message=x.message, param=None)
+            for x in ls
+            if isinstance(x, BadRow)
+        ]
+        if not ls:
+            bad = [types.SimpleNamespace(line=None, code="empty_file", message="empty", param=None)]
+        if bad:
+            raise BatchInvalid(bad)
+    done: dict[int, bool] = {}
+    if resume:
+        for path, failed in ((target, False), (errors, True)):
+            if path and Path(path).exists():
+                data = Path(path).read_bytes()
+                data = data[: data.rfind(b"\n") + 1]
+                Path(path).write_bytes(data)
+                for line in data.splitlines():
+                    done[int(wire.loads(line)["id"].rpartition("-")[2])] = failed
+    with files.opened(source, target) as (reader, writer), Path(errors or "/dev/null").open("ab") as bad_writer:
         rows_total = await asyncio.to_thread(files.count_rows, source, limit, longest)
         desk = Desk(writer, summary, _teller(summary, places, rows_total, begin, on_progress, on_row))
+        desk.errors = bad_writer if errors else writer
+        for failed in done.values():
+            summary.rows_in += 1
+            summary.add(FinishedRow(0, failed=failed))
+        on_progress(Progress(rows_total, summary.rows_in, summary.rows_out, summary.rows_failed, 0, 0, 0.0))
         feeder = Feeder(fleet, terms, places, desk, summary)
+        feeder.done = done
+        both = asyncio.ensure_future(
+            _both(feeder.feed(files.blocks(reader, longest)), Collector(results, places, desk, feeder.send).collect())
+        )
+        stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
         try:
-            collector = Collector(results, places, desk, feeder.send)
-            await _both(feeder.feed(files.blocks(reader, longest)), collector.collect())
+            await asyncio.wait({both, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if both.done():
+                both.result()
+            else:
+                both.cancel()
+                await asyncio.gather(both, return_exceptions=True)
+                await _withdraw(results, places)
+                feeder.done |= desk.numbers
+                summary.end = "cancelled"
+                reader.seek(0)
+                async for lines in files.blocks(reader, longest):
+                    rest = [
+                        r
+                        for r in (parse(x) if isinstance(x, Line) else x for x in lines)
+                        if r.number not in feeder.done
+                    ]
+                    summary.rows_in += len(rest)
+                    summary.rows_unrun += len(rest)
+                    desk.refuse([BadRow(r.number, r.custom_id, "batch_cancelled", "cancelled") for r in rest])
+                summary.rows_in = rows_total or 0
         finally:
-            await _withdraw(results, places)
+            both.cancel()
+            stopping.cancel()
+            await asyncio.gather(both, stopping, return_exceptions=True)
+            if not keep:
+                await _withdraw(results, places)
+    summary.rows_unrun += desk.expired
+    if desk.expired:
+        summary.end = "expired"
     summary.seconds = asyncio.get_running_loop().time() - begin
     return summary
 

@@ -68,6 +68,9 @@ class BatchSummary:
     """Rows with an error or a refusal by the engine; they have their output line too."""
     tokens_in: int = 0
     tokens_out: int = 0
+    rows_unrun: int = 0
+    end: str = "completed"
+    model: str = ""
     seconds: float = 0.0
     queue_ms: Waits = field(default_factory=Waits)
     ttft_ms: Waits = field(default_factory=Waits)

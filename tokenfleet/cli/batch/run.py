@@ -28,12 +28,7 @@ class Options(TypedDict):
     durable: bool
 
 
-@click.group("batch")
-def command() -> None:
-    """Run a file of requests in the OpenAI batch format."""
-
-
-@command.command("run")
+@click.command("run")
 @click.option(
     "-i", "--input", "source", required=True, metavar="IN", help="One request a line; - is stdin, .gz is unpacked."
 )
@@ -53,7 +48,7 @@ def command() -> None:
 @shared_options
 @json_option
 @click.pass_context
-def run(context: click.Context, **options: Unpack[Options]) -> None:
+def command(context: click.Context, **options: Unpack[Options]) -> None:
     """Run each row of IN and write one OpenAI output line for it to OUT, in the order in which they end.
 
     A row that can't be run gets its line with an error; the others go on. Only a window of rows is in Redis at once,
