@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     """Where the ends of batches are told. The operator's choice, not a tenant's, so it may be a private address."""
     webhook_secret: str = Field(default="", repr=False)
     """What the webhook's calls are signed with: `whsec_` and base64, or any text."""
+    webhook_retry_s: float = Field(default=5.0, gt=0)
+    """A call that failed is repeated after so long, then after four times as long, and so on."""
 
     deadline_s: float = Field(default=86_400.0, gt=0)
     """When a job that names no deadline expires, from its submission."""

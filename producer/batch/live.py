@@ -82,7 +82,7 @@ class BatchRun:
         while not ended:
             ended = self._task.done()
             for path in places if self.progress else ():
-                lines = await asyncio.to_thread(lambda path=path: list(whole_lines(path, places[path])))
+                lines = await asyncio.to_thread(_lines, path, places[path])
                 places[path] += sum(map(len, lines))
                 for line in lines:
                     yield wire.loads(line)
@@ -124,3 +124,7 @@ class BatchRun:
         if str(path) == "-" or str(path).endswith(".gz"):
             raise InvalidRequest("its lines can't be read while it runs: stdout, or packed", "Name a plain file.")
         return Path(f"{path}.part") if self._settings.get("order") == "input" else Path(path)
+
+
+def _lines(path: Path, start: int) -> list[bytes]:
+    return list(whole_lines(path, start))
