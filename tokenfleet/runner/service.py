@@ -112,7 +112,7 @@ class Runner:
 
 
 def _job(method: Callable[..., Awaitable[None]]) -> WorkerCoroutine:
-    """arq asks for a function's name, which a method has too, though its type does not say so."""
+    """Arq asks for a function's name, which a method has too, though its type does not say so."""
     return cast("WorkerCoroutine", method)
 
 
