@@ -46,8 +46,13 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in.jsonl"
 
 
-async def submitted(fleet: Fleet, source: Path, *rows: str, **options: Any) -> BatchName:
+def wrote(source: Path, *rows: str) -> Path:
     source.write_text("\n".join(rows))
+    return source
+
+
+async def submitted(fleet: Fleet, source: Path, *rows: str, **options: Any) -> BatchName:
+    wrote(source, *rows)
     return (await fleet.batches.submit(source, **options)).name
 
 
@@ -398,9 +403,8 @@ async def test_deleting(fleet: Fleet, store: FileStore, worker: TinyWorker, sour
 async def test_what_is_refused_leaves_nothing(
     fleet: Fleet, store: FileStore, source: Path, bad: dict[str, Any]
 ) -> None:
-    source.write_text(row("a"))
     with pytest.raises(InvalidRequest):
-        await fleet.batches.submit(source, **bad)
+        await fleet.batches.submit(wrote(source, row("a")), **bad)
     assert (store.list("t"), await fleet.batches.list()) == ([], [])
 
 
