@@ -16,9 +16,9 @@ from producer.batch.service.owner import Owner, Terms
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
-from protocol import batch_reads, functions, reads
+from protocol import batch_reads, functions, keys, reads
 from protocol.batches import BatchChange, BatchName, BatchRecord, BatchStatus
-from protocol.call import run
+from protocol.call import Call, run
 from protocol.errors import BatchActive, InvalidRequest, SetupError, UnknownBatch, UnknownFile
 from protocol.settings import Settings
 from protocol.states import Priority
@@ -83,9 +83,10 @@ async def owned(fleet: Fleet, store: FileStore, name: BatchName) -> "AsyncIterat
 
 
 async def until(fleet: Fleet, name: BatchName, status: BatchStatus) -> BatchRecord:
-    async def there() -> BatchRecord | None:
+    async def there() -> BatchRecord:
         record = await seen(fleet, name)
-        return record if record.status is status else None
+        assert record.status is status
+        return record
 
     return await eventually(there)
 
@@ -281,7 +282,7 @@ async def test_an_owner_that_has_lost_it_writes_nothing_and_leaves_the_jobs(
         await until_queued(redis, 4)
         # As when the first one stood still for longer than its lease.
         await run(redis, functions.batch_take(name, "nobody", 1))
-        await redis.hset(f"tf:{{batches}}:batch:{name.ref}", "token", "other")
+        await run(redis, Call(("HSET", keys.batch(name), "token", "other"), int))
         await eventually(first.done)
     assert (await seen(fleet, name)).status is BatchStatus.IN_PROGRESS
     assert await run(redis, reads.lane_depth(worker.shard, Priority.MEDIUM)) == 4
@@ -439,4 +440,4 @@ async def test_retention(fleet: Fleet, store: FileStore, worker: TinyWorker, red
     assert [record.name for record in await fleet.batches.list()] == [running]
     used = (await seen(fleet, running)).spec.input_file_id
     assert [file.id for file in store.list("t")] == [used]
-    assert not await redis.zcard("tf:{batches}:hooks")
+    assert await run(redis, batch_reads.untold_batches(now_ms + hour_ms)) == []

@@ -111,9 +111,10 @@ def requests(path: Path, count: int, tokens: int = 60, **body: Any) -> Path:
 async def done(fleet: Fleet, name: BatchName, rows: int) -> BatchRecord:
     """Wait until at least so many rows have completed."""
 
-    async def enough() -> BatchRecord | None:
+    async def enough() -> BatchRecord:
         record = await fleet.batches.get(name.id)
-        return record if record.counts.completed >= rows else None
+        assert record.counts.completed >= rows
+        return record
 
     return await eventually(enough, timeout_s=30)
 
@@ -121,9 +122,10 @@ async def done(fleet: Fleet, name: BatchName, rows: int) -> BatchRecord:
 async def ended(fleet: Fleet, name: BatchName, timeout_s: float = 40) -> BatchRecord:
     """Wait until the batch has ended."""
 
-    async def over() -> BatchRecord | None:
+    async def over() -> BatchRecord:
         record = await fleet.batches.get(name.id)
-        return record if record.status.terminal else None
+        assert record.status.terminal
+        return record
 
     return await eventually(over, timeout_s)
 
