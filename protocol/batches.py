@@ -147,6 +147,8 @@ class BatchUsage(Message):
     """Tokens of all rows that were answered."""
 
     input_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
+    """Of `input_tokens`: those that the engine had in its cache, where it tells."""
     output_tokens: Tokens = 0
 
 
@@ -200,9 +202,9 @@ class BatchRecord(Message):
 def _usage(usage: BatchUsage) -> JsonObject:
     return {
         "input_tokens": usage.input_tokens,
-        # No engine tells them for a row: what it read from its cache, and what was thought and not said.
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
         "output_tokens": usage.output_tokens,
+        # What was thought and not said: no engine tells it for a row.
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }

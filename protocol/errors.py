@@ -1,6 +1,8 @@
 """Typed errors. Each class has a stable `code`: what machines match on, in JSON, logs and exit codes."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 
 class FleetError(Exception):
@@ -48,6 +50,37 @@ class TooLarge(InvalidRequest):
     code = "too_large"
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a line of a batch file is no request. The message repeats nothing of it."""
+
+    line: int
+    """Of the file, from 1."""
+    code: str
+    message: str
+    param: str | None = None
+    """The field that is wrong, such as `body.max_tokens`."""
+    custom_id: str | None = None
+    """The line's own, where one can be read and no earlier line had it: it stands in the error line."""
+
+
+class BatchInvalid(InvalidRequest):
+    """A batch file has bad lines; nothing of it was run.
+
+    Attributes:
+        problems: the first of them, in the file's order.
+        total: how many there are.
+    """
+
+    code = "invalid_batch"
+
+    def __init__(self, problems: Sequence[Problem], total: int | None = None) -> None:
+        """By default `problems` are all there are."""
+        self.problems = tuple(problems)
+        self.total = len(self.problems) if total is None else total
+        super().__init__(f"{self.total} line{'s' * (self.total != 1)} of the input can't be run; nothing was run")
+
+
 class UnknownModel(FleetError):
     """No worker ever registered this model; a model whose workers are away is queued instead."""
 
@@ -73,16 +106,6 @@ class QuotaExceeded(QueueFull):
         """Say when to try again, in the hint too."""
         super().__init__(message, f"Nothing was stored; try again in {retry_after_s:.1f} s.")
         self.retry_after_s = retry_after_s
-
-
-class BatchInvalid(InvalidRequest):
-    """The input breaks a rule; `problems` has each line."""
-
-    code = "batch_invalid"
-
-    def __init__(self, problems: list[Any]) -> None:
-        super().__init__(f"{len(problems)} lines of the input are invalid")
-        self.problems = problems
 
 
 class ConflictingId(FleetError):
@@ -213,6 +236,12 @@ class SetupError(FleetError):
     """Something that must be installed or configured on this machine is not."""
 
     code = "setup_error"
+
+
+class InputChanged(SetupError):
+    """A batch's input is not what it was when the batch began."""
+
+    code = "input_changed"
 
 
 class NotTrusted(SetupError):

@@ -15,17 +15,20 @@ from producer.batch.records import (
     Facts,
     LinePlace,
     OutFile,
-    Problem,
     RowPlace,
     Status,
     Todo,
     WrittenLine,
 )
 from protocol import wire
-from protocol.errors import OutputFailed, SetupError, Unreadable
+from protocol.errors import OutputFailed, Problem, SetupError, Unreadable
 
 BLOCK_ROWS = 1_000
 _TODO = "SELECT place, number, start, length, custom_id, cost, twin_of, bad, generation, status FROM work"
+
+
+class Unplanned(SetupError):
+    """A batch whose validation was broken off, as by a crash: it can begin anew."""
 
 
 class Ledger:
@@ -66,7 +69,8 @@ class Ledger:
         """Go on with a file whose rows are planned.
 
         Raises:
-            SetupError: there is none, another run has it open, its validation did not end, or it is another version's.
+            Unplanned: its validation did not end: nothing was run by it.
+            SetupError: there is none, another run has it open, or it is another version's.
             Unreadable: it is no such file.
         """
         path = Path(path)
@@ -79,7 +83,8 @@ class Ledger:
         if not planned or cls(path, db).facts().state == "validating":
             db.close()
             why = "the batch was not validated to its end" if version in (0, schema.VERSION) else "of another version"
-            raise SetupError(f"{path} can't be resumed: {why}", "Begin anew.")
+            kind = Unplanned if version in (0, schema.VERSION) else SetupError
+            raise kind(f"{path} can't be resumed: {why}", "Begin anew.")
         return cls(path, db)
 
     def close(self) -> None:
@@ -120,9 +125,7 @@ class Ledger:
     def add(self, rows: Sequence[RowPlace]) -> list[Duplicate]:
         """Add lines of the input, in their order; those whose id an earlier line has are kept as bad and without id."""
         with self._writing() as db:
-            names = wire.dumps([row.custom_id for row in rows if row.custom_id is not None]).decode()
-            found = "SELECT custom_id, number FROM intake.rows WHERE custom_id IN (SELECT value FROM json_each(?))"
-            first = dict(db.execute(found, (names,)))
+            first = _first_lines(db, [row.custom_id for row in rows if row.custom_id is not None])
             values, duplicates = [], []
             for row in rows:
                 custom_id, bad = row.custom_id, row.bad
@@ -288,6 +291,17 @@ class Ledger:
                 if self._db.in_transaction:  # A full disk has ended it already.
                     self._db.execute("ROLLBACK")
                 raise
+
+
+def _first_lines(db: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
+    """The lines that have these ids, of those that are there."""
+    found: dict[str, int] = {}
+    for begin in range(0, len(names), BLOCK_ROWS):
+        block = names[begin : begin + BLOCK_ROWS]
+        # Not as one JSON text, as for numbers: SQLite reads an escaped NUL as the text's end.
+        marks = ", ".join("?" * len(block))
+        found |= db.execute(f"SELECT custom_id, number FROM intake.rows WHERE custom_id IN ({marks})", block)
+    return found
 
 
 def _values(line: WrittenLine) -> tuple[object, ...]:

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from producer.batch.run import Progress, run_batch
+from producer.batch.progress import Progress
+from producer.batch.run import run_batch
 from producer.batch.tally import BatchSummary
 from producer.batch.workplace import whole_lines
 from producer.routing import shard_of

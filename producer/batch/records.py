@@ -50,19 +50,6 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a line is no request of a batch. The message repeats nothing of it."""
-
-    line: int
-    code: str
-    message: str
-    param: str | None = None
-    """The field that is wrong, such as `body.max_tokens`."""
-    custom_id: str | None = None
-    """The line's own, where one can be read and no earlier line had it: it stands in the error line."""
-
-
-@dataclass(frozen=True, slots=True)
 class RowPlace:
     """One line of the input that is not blank. `start` and `length` are bytes of the readable input, no newline."""
 

@@ -13,11 +13,10 @@ from producer.batch.records import (
     Facts,
     LinePlace,
     OutFile,
-    Problem,
     RowPlace,
     WrittenLine,
 )
-from protocol.errors import SetupError, Unreadable
+from protocol.errors import Problem, SetupError, Unreadable
 
 FACTS = Facts(batch_id="b1", source="in.jsonl", readable="in.jsonl", state="running", options={"dedup": True})
 

@@ -82,15 +82,6 @@ async def owned(fleet: Fleet, store: FileStore, name: BatchName) -> "AsyncIterat
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(fleet: Fleet, name: BatchName, status: BatchStatus) -> BatchRecord:
-    async def there() -> BatchRecord:
-        record = await seen(fleet, name)
-        assert record.status is status
-        return record
-
-    return await eventually(there)
-
-
 def counts(record: BatchRecord) -> tuple[int, int, int]:
     return record.counts.total, record.counts.completed, record.counts.failed
 
@@ -135,7 +126,7 @@ async def test_all_rows_failing_is_completed_with_an_error_file_only(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", [(None, "empty_file")]),
+        ("", [(1, "empty_file")]),
         (f"{row('a')}\nno json\n{row('b')}\n[1]", [(2, "invalid_json_line"), (4, "invalid_json_line")]),
     ],
 )
@@ -143,9 +134,8 @@ async def test_bad_input_fails_with_every_line(
     fleet: Fleet, store: FileStore, worker: TinyWorker, source: Path, text: str, expected: list[tuple[Any, str]]
 ) -> None:
     name = await submitted(fleet, source, text)
-    async with serving(worker) as one:
-        await serve(fleet, store, name, TERMS)
-        turns = one.turns
+    # Nobody works: were a row run, this would not end.
+    await serve(fleet, store, name, TERMS)
     record = await seen(fleet, name)
     assert (record.status, record.output_file_id) == (BatchStatus.FAILED, None)
     assert [(error.line, error.code) for error in record.errors] == expected
@@ -153,7 +143,6 @@ async def test_bad_input_fails_with_every_line(
     assert batch.errors
     assert batch.errors.data
     assert [error.code for error in batch.errors.data] == [code for _, code in expected]
-    assert turns < 3, "nothing was run"
 
 
 async def test_an_input_that_is_gone_fails_the_batch(
@@ -204,7 +193,7 @@ async def test_cancelled_while_it_runs_keeps_what_is_done(
     assert codes == ["batch_cancelled"] * 20
     # The engine's slots are free: nothing of the batch lives on.
     assert await run(redis, reads.lane_depth(worker.shard, Priority.MEDIUM)) == 0
-    assert (await fleet.job(attempts[7].handle)).record.state == "cancelled"
+    assert await leftovers(redis) == []
 
 
 async def test_cancelled_when_it_is_over_changes_nothing(

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from producer.batch.run import Progress, run_batch
+from producer.batch.progress import Progress
+from producer.batch.run import run_batch
 from producer.batch.service.owner import Lost, Owner, Terms
 from producer.batch.store import FileStore
 from producer.batch.tally import BatchSummary
@@ -34,12 +35,6 @@ OVERDUE_MS = 3_600_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 _LATER = (LibraryMissing, NotAllowed, OutputFailed, QueueFull, StoreFull, StoreUnavailable)
 """Nothing is wrong with the batch: another attempt may go well."""
-_ENDS = {
-    "completed": BatchStatus.COMPLETED,
-    "expired": BatchStatus.EXPIRED,
-    "cancelled": BatchStatus.CANCELLED,
-    "failed": BatchStatus.FAILED,
-}
 _log = log.get_logger("batch-runner")
 
 
@@ -103,7 +98,7 @@ class _Service:
             await self._end(BatchStatus.EXPIRED if later else BatchStatus.FAILED, BatchChange(errors=_errors(error)))
             return
         figures = BatchChange(counts=_counts(summary), usage=_usage(summary), model=summary.model or None)
-        await self._end(_ENDS[summary.end], figures)
+        await self._end(BatchStatus(summary.state), figures)
 
     async def _overdue(self) -> bool:
         """Whether it has been tried for long enough beyond its expiry: a batch ends, whatever is wrong."""
@@ -129,8 +124,8 @@ class _Service:
             max_errors=spec.max_errors,
             resume=True,
             keep=True,
-            stop=owner.cancelled,
-            on_progress=lambda news: owner.tell(_counts_now(news)),
+            cancel=owner.cancelled,
+            on_progress=lambda news: owner.tell(_counts(news)),
         )
 
     async def _unless_lost(self, work: Coroutine[None, None, T]) -> T:
@@ -166,19 +161,15 @@ class _Service:
         return await asyncio.to_thread(self.store.adopt, self.owner.name, part, path)
 
 
-def _counts_now(news: Progress) -> BatchCounts:
-    done = news.rows_out - news.rows_failed
-    return BatchCounts(total=news.rows_total or 0, completed=done, failed=news.rows_failed)
-
-
-def _counts(summary: BatchSummary) -> BatchCounts:
+def _counts(figures: Progress | BatchSummary) -> BatchCounts:
     """Rows that never ran because the batch came to its end are no failures, though each has its error line."""
-    failed = summary.rows_failed - summary.rows_unrun
-    return BatchCounts(total=summary.rows_in, completed=summary.rows_out - summary.rows_failed, failed=failed)
+    total = figures.rows_total if isinstance(figures, Progress) else figures.rows_in
+    return BatchCounts(total=total, completed=figures.rows_out - figures.rows_failed, failed=figures.rows_failed)
 
 
 def _usage(summary: BatchSummary) -> BatchUsage:
-    return BatchUsage(input_tokens=summary.tokens_in, output_tokens=summary.tokens_out)
+    cached = summary.tokens_cached
+    return BatchUsage(input_tokens=summary.tokens_in, cached_tokens=cached, output_tokens=summary.tokens_out)
 
 
 def _errors(error: Exception) -> tuple[BatchError, ...]:
