@@ -118,7 +118,8 @@ class Course:
                 await self._finish(BatchEnd.CANCELLED)
             raise
         except BaseException:
-            await self._withdraw()
+            # What could not be written then can't be now.
+            await self._withdraw(None)
             raise
 
     async def _rows(self, feeder: Feeder) -> None:
@@ -164,16 +165,16 @@ class Course:
         if most is not None and self.summary.rows_failed - self._spared > most:
             self._stop(BatchEnd.FAILED)
 
-    async def _withdraw(self) -> None:
+    async def _withdraw(self, collector: Collector | None) -> None:
         own_ids = list(self._window.pending)
         tenant = self._fleet.tenant
         handles = [Handle(shard_of(self._record, tenant, own_id), tenant, own_id) for own_id in own_ids]
-        await ends.withdraw(self._results, self._window, handles, self._collector)
+        await ends.withdraw(self._results, self._window, handles, collector)
 
     async def _finish(self, end: BatchEnd) -> None:
         """Give each row its line, and each file its form."""
         if end is not BatchEnd.COMPLETED:
-            await self._withdraw()
+            await self._withdraw(self._collector)
             end = end if self.summary.rows_unfinished else BatchEnd.COMPLETED
         self.summary.state = end
         book, facts, ordered = self._book, self._facts, self._outlets.ordered
