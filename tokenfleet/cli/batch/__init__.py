@@ -10,6 +10,8 @@ from tokenfleet.cli.app import Entry, LazyGroup
     cls=LazyGroup,
     entries={
         "run": Entry("tokenfleet.cli.batch.run", "Run each row of a file; write one output line for each."),
+        "validate": Entry("tokenfleet.cli.batch.validate", "Tell every bad line of a file; run nothing."),
+        "reconcile": Entry("tokenfleet.cli.batch.reconcile", "Prove that each row has exactly one line."),
     },
 )
 def command() -> None:
