@@ -11,6 +11,8 @@ from tokenfleet.cli.app import Entry, LazyGroup
     entries={
         "run": Entry("tokenfleet.cli.batch.run", "Run each row of a file; write one output line for each."),
         "retry-failed": Entry("tokenfleet.cli.batch.retry_failed", "Run the rows again that failed or never ended."),
+        "validate": Entry("tokenfleet.cli.batch.validate", "Tell every bad line of a file; run nothing."),
+        "reconcile": Entry("tokenfleet.cli.batch.reconcile", "Prove that each row has exactly one line."),
     },
 )
 def command() -> None:
