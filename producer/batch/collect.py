@@ -75,9 +75,10 @@ class Collector:
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
         late = [outcome.state is State.EXPIRED and self._on_expired is not None for _, _, outcome in here]
         self._desk.write([self._done(*ending, labels) for ending, over in zip(here, late, strict=True) if not over])
-        await self._results.forget([job for job, _, _ in here])
+        # Before anything else can run: a row that was written must not be taken a second time.
         for job, _, _ in here:
             self._window.remove(job.handle.own_id, job.row.number)
+        await self._results.forget([job for job, _, _ in here])
         if any(late) and self._on_expired:
             self._on_expired()
         await self._lost([job.row for job, ending in found if not ending])

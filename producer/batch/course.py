@@ -22,6 +22,7 @@ from producer.batch.progress import Progress, Teller
 from producer.batch.publish import publish
 from producer.batch.results import Results
 from producer.batch.resume import RUNNING, TIDYING, recount, repair
+from producer.batch.rows import row_id
 from producer.batch.tally import BatchEnd, BatchSummary, FinishedRow
 from producer.batch.threads import in_thread
 from producer.batch.tidy import tidy
@@ -119,7 +120,8 @@ class Course:
                 await self._finish(BatchEnd.CANCELLED)
             raise
         except BaseException:
-            await self._withdraw()
+            # What could not be written then can't be now.
+            await self._withdraw(None)
             raise
 
     async def _rows(self, feeder: Feeder) -> None:
@@ -165,16 +167,26 @@ class Course:
         if most is not None and self.summary.rows_failed - self._spared > most:
             self._stop(BatchEnd.FAILED)
 
-    async def _withdraw(self) -> None:
-        own_ids = list(self._window.pending)
+    async def _withdraw(self, collector: Collector | None) -> None:
+        own_ids = list(self._sent())
         tenant = self._fleet.tenant
         handles = [Handle(shard_of(self._record, tenant, own_id), tenant, own_id) for own_id in own_ids]
-        await ends.withdraw(self._results, self._window, handles, self._collector)
+        await ends.withdraw(self._results, self._window, handles, collector)
+
+    def _sent(self) -> dict[str, None]:
+        """The jobs that may live: ours, and those of an earlier run that this one has not found yet.
+
+        Rows are sent in the ledger's order, so what a whole window had under way are the first that have no line.
+        """
+        batch_id, most = self._facts.batch_id, self._options.window
+        earlier = self._book.todo(0, most) if self._resumed else ()
+        ids = (row_id(batch_id, row.number, row.generation) for row in earlier)
+        return dict.fromkeys([*self._window.pending, *ids])
 
     async def _finish(self, end: BatchEnd) -> None:
         """Give each row its line, and each file its form."""
         if end is not BatchEnd.COMPLETED:
-            await self._withdraw()
+            await self._withdraw(self._collector)
             end = end if self.summary.rows_unfinished else BatchEnd.COMPLETED
         self.summary.state = end
         book, facts, ordered = self._book, self._facts, self._outlets.ordered

@@ -31,8 +31,11 @@ WHY = {
 }
 
 
-async def withdraw(results: Results, window: Window, handles: Sequence[Handle], collector: Collector) -> None:
-    """Cancel these jobs; the rows that had ended before are written as ever. Redis is waited for only so long."""
+async def withdraw(results: Results, window: Window, handles: Sequence[Handle], collector: Collector | None) -> None:
+    """Cancel these jobs. The rows that had ended before are written as ever; without a collector they wait in Redis.
+
+    Redis is waited for only so long.
+    """
     with suppress(FleetError, TimeoutError):
         async with asyncio.timeout(WITHDRAW_S):
             states = await results.withdraw(handles)
@@ -40,7 +43,9 @@ async def withdraw(results: Results, window: Window, handles: Sequence[Handle], 
                 if state is None or not state.terminal:
                     window.withdrawn.add(handle.own_id)
                     window.pending.pop(handle.own_id, None)
-            await collector.catch_up()
+            if collector is not None:
+                results.rewind()
+                await collector.catch_up()
 
 
 def ended(facts: Facts, end: BatchEnd) -> Facts:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,6 +79,13 @@ def refusal(intake: Intake, ledger: Ledger, *, skip: bool) -> BatchInvalid | Non
     if skip or not intake.bad:
         return None
     return BatchInvalid(ledger.problems(0, MOST_PROBLEMS), intake.bad)
+
+
+def model_problem(intake: Intake, known: Container[str]) -> Problem | None:
+    """Why no row of a batch would ever be run: no worker ever registered its model."""
+    if not intake.model or intake.model in known:
+        return None
+    return Problem(intake.first, "unknown_model", "body.model: no worker ever registered this model", "body.model")
 
 
 def _take_in(

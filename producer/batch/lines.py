@@ -1,5 +1,6 @@
 """Reads batch files: bytes to lines, lines to rows. Pure: no files, no Redis."""
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
@@ -10,6 +11,8 @@ from protocol.wire import JsonObject
 
 _BOM = b"\xef\xbb\xbf"
 _AROUND_BYTES = 64 * 1024
+_PLACE = re.compile(r": line 1 column ([0-9]+) \(char [0-9]+\)$")
+_SURROGATE = re.compile(r"(no|invalid) (low|high) surrogate in string")
 _ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 
 
@@ -118,13 +121,18 @@ def parse(line: Line, *, wide_integers: bool = False) -> Row | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(line.number, None, "invalid_json_line", f"not UTF-8 at byte {error.start} of the line")
     except InvalidRequest as error:
-        return BadRow(line.number, _known_id(line.data), "invalid_json_line", error.message)
+        return BadRow(line.number, _known_id(line.data), "invalid_json_line", _in_line(error.message))
     if not isinstance(data, dict):
         return BadRow(line.number, None, "invalid_json_line", "the line is no JSON object")
     try:
         return Row(line.number, _custom_id(data), _endpoint(data), _body(data))
     except _Fault as fault:
         return BadRow(line.number, _known_id(line.data), fault.code, str(fault), fault.param)
+
+
+def _in_line(message: str) -> str:
+    """The reader's words, without the number that it gives the one line that it sees, and plainer for surrogates."""
+    return _SURROGATE.sub("a lone surrogate in a text", _PLACE.sub(r" at character \1 of the line", message))
 
 
 def _known_id(data: bytes) -> str | None:

@@ -49,6 +49,10 @@ class Results:
         self._seen |= {notice.handle.shard: notice.entry_id for notice in notices}
         return notices
 
+    def rewind(self) -> None:
+        """Tell of each end again that was not forgotten: whoever took it may have been broken off."""
+        self._seen.clear()
+
     async def standings(self, handles: Sequence[Handle]) -> list[Standing | None]:
         """How jobs stand; None for a job that is gone, or that can't be read."""
         return await self._each([reads.standing(handle) for handle in handles])

@@ -24,7 +24,8 @@ def row_of(batch_id: str, own_id: str) -> tuple[int, int] | None:
     number, _, generation = rest.partition("-")
     if head or not _is_count(number) or not _is_count(generation or "0"):
         return None
-    return int(number), int(generation or 0)
+    place = int(number), int(generation or 0)
+    return place if row_id(batch_id, *place) == own_id else None
 
 
 def _is_count(text: str) -> bool:

@@ -1,68 +1,20 @@
 """What of a batch's input is run, and what is said of the rest; each file of `batches/` holds one kind of trouble."""
 
-import asyncio
-import gzip
-import io
 import json
-import os
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from producer.batch.intake import Intake, refusal, take_in
-from producer.batch.judge import Judge, Rules
+from producer.batch.intake import model_problem, refusal, take_in
+from producer.batch.judge import Rules
 from producer.batch.ledger import Ledger
-from producer.batch.lines import LineSplitter
-from producer.batch.records import Facts
-from producer.batch.source import check_unchanged
-from protocol.errors import InputChanged, OutputFailed, Problem, SetupError
-
-BATCHES = Path(__file__).parent / "batches"
-RULES = Rules(max_body_bytes=2 * 1024 * 1024)
+from tests.producer.intakes import BATCHES, RULES, row, taken, write
 
 
-@dataclass
-class Taken:
-    """An intake, with all that its ledger says."""
-
-    intake: Intake
-    refused: bool
-    problems: list[Problem]
-    runnable: dict[str, bytes]
-    """Bytes of each row that can be run, in the order of sending, by its id."""
-
-    @property
-    def said(self) -> list[tuple[int, str, str | None]]:
-        return [(problem.line, problem.code, problem.param) for problem in self.problems]
-
-
-async def taken(path: Path | str, folder: Path, rules: Rules = RULES, limit: int | None = None) -> Taken:
-    with Ledger.create(folder / "state") as ledger:
-        intake = await take_in(path, ledger, rules, spool=folder / "spool", limit=limit)
-        refused = refusal(intake, ledger, skip=False) is not None
-        problems = ledger.problems(0, 10_000)
-        ledger.plan(group=False, dedup=rules.dedup)
-        data = await asyncio.to_thread(Path(intake.readable).read_bytes)
-        rows = {str(todo.custom_id): data[todo.start : todo.start + todo.length] for todo in ledger.todo(0, 10_000)}
-        assert ledger.counts().rows == intake.rows
-        assert len(problems) == intake.bad == ledger.counts().bad
-    return Taken(intake, refused, problems, rows)
-
-
-def row(
-    custom_id: str | None = "r", model: str | None = "m", url: str | None = "/v1/chat/completions", **body: Any
-) -> str:
-    content = (
-        {"messages": [{"role": "user", "content": "hello"}]} if url == "/v1/chat/completions" else {"prompt": "hi"}
-    )
-    full = {"model": model, **content, **body}
-    return json.dumps({"custom_id": custom_id, "method": "POST", "url": url, "body": full})
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "in.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -159,16 +111,7 @@ async def test_messages_name_the_first_line_of_an_id_and_the_place_of_a_byte(tmp
     place = (BATCHES / "bad-utf8.jsonl").read_bytes().split(b"\n")[1].index(b"\xff")
     assert utf8.message == f"not UTF-8 at byte {place} of the line"
     (surrogate,) = (await taken(BATCHES / "lone-surrogate.jsonl", tmp_path)).problems
-    assert "surrogate" in surrogate.message
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "in.jsonl"
-
-
-def write(file: Path, *lines: str) -> None:
-    file.write_text("".join(f"{line}\n" for line in lines))
+    assert "a lone surrogate" in surrogate.message
 
 
 async def test_the_first_row_that_can_be_run_gives_endpoint_and_model(file: Path, tmp_path: Path) -> None:
@@ -230,168 +173,12 @@ async def test_ids_that_differ_behind_a_nul_are_two(file: Path, tmp_path: Path) 
     assert (await taken(file, tmp_path)).said == [(2_003, "duplicate_custom_id", "custom_id")]
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 9])
-async def test_a_limit_takes_the_first_rows(limit: int, file: Path, tmp_path: Path) -> None:
-    write(file, row("a"), "", row("b"), "bad")
-    assert (await taken(file, tmp_path, limit=limit)).intake.rows == min(limit, 3)
-
-
-async def test_packed_input_is_spooled(file: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "in.jsonl.gz"
-    packed.write_bytes(gzip.compress((row("a") + "\n" + row("b")).encode()))
-    found = await taken(packed, tmp_path)
-    assert found.intake.readable == str(tmp_path / "spool")
-    assert [json.loads(data)["custom_id"] for data in found.runnable.values()] == ["a", "b"]
-
-
-@pytest.mark.parametrize(("cut", "says"), [(-9, "breaks off"), (None, "no gzip file")])
-async def test_a_packed_input_that_can_not_be_read_on_has_a_last_bad_line(
-    cut: int | None, says: str, tmp_path: Path
-) -> None:
-    packed = tmp_path / "in.jsonl.gz"
-    data = "".join(row(f"r{n}") + "\n" for n in range(50)).encode()
-    packed.write_bytes(gzip.compress(data)[:cut] if cut else data)
-    found = await taken(packed, tmp_path)
-    assert found.problems[-1].code == "unreadable_input"
-    assert says in found.problems[-1].message
-
-
-async def test_stdin_is_spooled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(row("a").encode())))
-    found = await taken("-", tmp_path)
-    assert list(found.runnable) == ["a"]
-    assert (found.intake.size, found.intake.mtime_ns) == (0, 0)
-
-
-@pytest.fixture
-def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Its end to write to; stdin is the other one."""
-    out, into = os.pipe()
-    with os.fdopen(out, "r") as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        yield into
-    os.close(into)
-
-
-async def test_breaking_off_does_not_wait_for_a_silent_pipe(pipe: int, tmp_path: Path) -> None:
-    os.write(pipe, row("a").encode() + b"\n")
-    with Ledger.create(tmp_path / "state") as ledger:
-        async with asyncio.timeout(5):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
-                    await take_in("-", ledger, RULES, spool=tmp_path / "spool")
-    assert (tmp_path / "spool").read_text().startswith('{"custom_id"')
-
-
-async def test_the_loop_goes_on_meanwhile(file: Path, tmp_path: Path) -> None:
-    write(file, *(row(f"r{n}") for n in range(3_000)))
-    turns = 0
-    with Ledger.create(tmp_path / "state") as ledger:
-        taking = asyncio.create_task(take_in(file, ledger, RULES))
-        while not taking.done():
-            turns += 1
-            await asyncio.sleep(0)
-        assert taking.result().rows == 3_000
-    assert turns > 5
-
-
-async def test_a_full_disk_under_the_spool_is_told(pipe: int, tmp_path: Path) -> None:
-    os.write(pipe, row("a").encode() + b"\n")
-    with Ledger.create(tmp_path / "state") as ledger, pytest.raises(OutputFailed, match="No space"):
-        await take_in("-", ledger, RULES, spool=Path("/dev/full"))
-
-
-async def test_an_input_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with Ledger.create(tmp_path / "state") as ledger, pytest.raises(SetupError, match="can't be opened"):
-        await take_in(tmp_path / "none", ledger, RULES)
-
-
-def facts_of(intake: Intake, path: Path) -> Facts:
-    same = {name: getattr(intake, name) for name in ("readable", "size", "mtime_ns", "sha256")}
-    return Facts(batch_id="b", source=str(path), **same)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-async def test_an_input_that_changed_is_noticed(packed: bool, tmp_path: Path) -> None:
-    path, content = tmp_path / ("in.gz" if packed else "in"), f"{row('a')}\n{row('b')}\n".encode()
-
-    def put(data: bytes) -> None:
-        path.write_bytes(gzip.compress(data) if packed else data)
-
-    put(content)
-    facts = facts_of((await taken(path, tmp_path, limit=1)).intake, path)
-    check_unchanged(facts, path)
-    put(content)  # written anew, with the same content
-    check_unchanged(facts, path)
-    put(content.replace(b'"b"', b'"c"'))
-    with pytest.raises(InputChanged):
-        check_unchanged(facts, path)
-    path.unlink()
-    with pytest.raises(SetupError):
-        check_unchanged(facts, path)
-
-
-LINES = st.lists(
-    st.one_of(
-        st.binary(max_size=30),
-        st.sampled_from([row("a").encode(), row("b").encode(), b"", b" ", b"\xef\xbb\xbf", row(None).encode()]),
-    ),
-    max_size=12,
-)
-
-
-@given(LINES, st.sampled_from([b"\n", b"\r\n"]), st.binary(max_size=3))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_the_bytes_every_line_is_judged_under_its_physical_number(
-    lines: list[bytes], ending: bytes, prefix: bytes
-) -> None:
-    data = prefix + ending.join(lines)
-    splitter, judge = LineSplitter(1_000), Judge(RULES)
-    judged = [judge.judge(line) for line in [*splitter.feed(data), *splitter.end()]]
-    physical = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    assert [one.place.number for one in judged] == [n for n, line in enumerate(physical, 1) if line.strip()]
-    for one in judged:
-        assert (one.problem is not None) is one.place.bad
-        if not one.place.bad:
-            text = data[one.place.start : one.place.start + one.place.length]
-            assert json.loads(text)["custom_id"] == one.place.custom_id
-            assert physical[one.place.number - 1].removesuffix(b"\r") == text
-        else:
-            assert one.problem is not None
-            assert one.problem.line == one.place.number
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-NAMES = [
-    "model",
-    "messages",
-    "max_tokens",
-    "temperature",
-    "seed",
-    "n",
-    "stop",
-    "logit_bias",
-    "metadata",
-    "stream",
-    "prompt",
-]
-
-
-@given(
-    st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4),
-    st.dictionaries(st.text(max_size=4), VALUES, max_size=2),
-)
-def test_whatever_the_values_a_row_is_judged_and_its_text_never_repeated(
-    body: dict[str, Any], more: dict[str, Any]
-) -> None:
-    good = {"model": "m", "messages": [{"role": "user", "content": "canary-text"}]}
-    data = {"custom_id": "r", "method": "POST", "url": "/v1/chat/completions", "body": {**good, **body}, **more}
-    splitter = LineSplitter(1_000_000)
-    for line in [*splitter.feed(json.dumps(data).encode()), *splitter.end()]:
-        judged = Judge(Rules(1_000, dedup=True)).judge(line)
-        assert judged.place.number == 1
-        assert "canary" not in (judged.problem.message if judged.problem else "")
+async def test_a_model_that_nobody_registered_is_a_problem_of_the_first_row(file: Path, tmp_path: Path) -> None:
+    write(file, "{}", row("a", "m"))
+    intake = (await taken(file, tmp_path)).intake
+    assert model_problem(intake, {"m", "n"}) is None
+    problem = model_problem(intake, {"n"})
+    assert problem is not None
+    assert (problem.line, problem.code, problem.param) == (2, "unknown_model", "body.model")
+    write(file, "{}")
+    assert model_problem((await taken(file, tmp_path)).intake, {"n"}) is None

@@ -11,6 +11,7 @@ import pytest
 from openai.types import Batch
 from redis.asyncio import Redis
 
+from producer.batch.ledger import Ledger
 from producer.batch.service import chores
 from producer.batch.service.owner import Owner, Terms
 from producer.batch.service.serve import serve
@@ -253,6 +254,31 @@ async def test_what_is_handed_over_goes_on_with_its_jobs(
     assert len(await lines(fleet, name)) == 8
     # The second owner ran nothing anew.
     assert await worker.take() == []
+
+
+async def test_cancelled_between_two_owners_withdraws_what_the_first_had_sent(
+    fleet: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    name = await submitted(fleet, source, *(row(f"r{n}", f"say {n}") for n in range(6)))
+    async with owned(fleet, store, name):
+        await until_queued(redis, 6)
+        held = (await worker.take())[0]
+    await fleet.batches.cancel(name.id)
+    await serve(fleet, store, name, TERMS)
+    assert ((await seen(fleet, name)).status, await leftovers(redis)) == (BatchStatus.CANCELLED, [])
+    with pytest.raises(AssertionError):
+        await held.echo()
+
+
+async def test_killed_while_it_validates(fleet: Fleet, store: FileStore, worker: TinyWorker, source: Path) -> None:
+    """The next owner finds a ledger whose rows are not planned, and begins anew."""
+    name = await submitted(fleet, source, row("a", "say a"))
+    with store.workplace(name).held():
+        Ledger.create(f"{store.workplace(name).output}.state").close()
+    async with serving(worker):
+        await serve(fleet, store, name, TERMS)
+    assert (await seen(fleet, name)).status is BatchStatus.COMPLETED
+    assert set(await lines(fleet, name)) == {"a"}
 
 
 async def test_two_at_once_are_one(fleet: Fleet, store: FileStore, worker: TinyWorker, source: Path) -> None:

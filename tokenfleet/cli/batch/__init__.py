@@ -11,6 +11,8 @@ from tokenfleet.cli.app import Entry, LazyGroup
     entries={
         "run": Entry("tokenfleet.cli.batch.run", "Run each row of a file; write one output line for each."),
         "retry-failed": Entry("tokenfleet.cli.batch.retry_failed", "Run the rows again that failed or never ended."),
+        "validate": Entry("tokenfleet.cli.batch.validate", "Tell every bad line of a file; run nothing."),
+        "reconcile": Entry("tokenfleet.cli.batch.reconcile", "Prove that each row has exactly one line."),
         "submit": Entry("tokenfleet.cli.batch.submit", "Submit a file to the batch runners."),
         "list": Entry("tokenfleet.cli.batch.list", "List submitted batches, the newest first."),
         "show": Entry("tokenfleet.cli.batch.show", "Show a submitted batch."),
