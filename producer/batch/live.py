@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -74,15 +75,18 @@ class BatchRun:
     async def __aiter__(self) -> AsyncGenerator[JsonObject, None]:
         """Each output or error line as an object, as soon as it is written; those of an earlier run first.
 
+        With `order="input"` they come in that order, and so when all are there.
+
         Raises (while iterating):
             InvalidRequest: a file is packed, or stdout: it can't be read while it is written.
             FleetError: what `run_batch` raises.
         """
-        places = dict.fromkeys(map(self._growing, filter(None, (self._target, self._errors))), 0)
+        places = dict.fromkeys(map(_plain, filter(None, (self._target, self._errors))), 0)
+        grows = self._settings.get("order") != "input"
         ended = False
         while not ended:
             ended = self._task.done()
-            for path in places if self.progress else ():
+            for path in places if ended or (grows and self.progress) else ():
                 lines = await asyncio.to_thread(_lines, path, places[path])
                 places[path] += sum(map(len, lines))
                 for line in lines:
@@ -106,6 +110,16 @@ class BatchRun:
             await asyncio.wait({self._task}, timeout=LOOK_S)
         raise UnknownJob("the row is not running", "The batch has ended.")
 
+    async def text(self, line: int) -> AsyncGenerator[str, None]:
+        """What the row at this line says, piece by piece; raises as `handle`.
+
+        It may end a piece early: the batch forgets a job once the row's line, which has all of it, is written.
+        """
+        handle = await self.handle(line)
+        with suppress(UnknownJob):
+            async for piece in self._fleet.text(handle):
+                yield piece
+
     async def _find(self, own_id: str) -> Handle | None:
         redis, tenant = self._fleet.redis, self._fleet.tenant
         for record in (await run(redis, reads.models())).values():
@@ -120,11 +134,11 @@ class BatchRun:
             raise InvalidRequest("the batch has not begun", "Use it as: async with fleet.batches.run(…) as batch.")
         return self._running
 
-    def _growing(self, path: str | Path) -> Path:
-        """Where lines are appended while it runs."""
-        if str(path) == "-" or str(path).endswith(".gz"):
-            raise InvalidRequest("its lines can't be read while it runs: stdout, or packed", "Name a plain file.")
-        return Path(f"{path}.part") if self._settings.get("order") == "input" else Path(path)
+
+def _plain(path: str | Path) -> Path:
+    if str(path) == "-" or str(path).endswith(".gz"):
+        raise InvalidRequest("its lines can't be read while it runs: stdout, or packed", "Name a plain file.")
+    return Path(path)
 
 
 def _lines(path: Path, start: int) -> list[bytes]:
