@@ -111,7 +111,7 @@ def runner() -> Role:
         _may("zadd zrangebyscore", "ended", "hooks"),
         _may("zscore zadd zrem zincrby zcard zrangebyscore", "arq:*"),
         _may("psetex del", "arq:*", how="%W"),
-        f"(+watch +exists +get +incr +psetex +expire +pexpire +del +zrem ~{keys.ARQ_OWN})",
+        f"(+watch +exists +get +incrby +psetex +expire +pexpire +del +zrem ~{keys.ARQ_OWN})",
     )
     # It asks for the server's version and size when it starts, and writes in transactions.
     asked = "+info|memory +info|clients +dbsize +multi +exec +unwatch"

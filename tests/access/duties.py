@@ -249,7 +249,7 @@ def _arq() -> list[Call[Any]]:
         *("INFO memory", "INFO clients", "INFO server", "DBSIZE", f"PSETEX {queue}:health-check 9 x"),
         *(f"DEL {queue}:health-check", f"WATCH {job}", f"EXISTS {job} arq:result:1", "UNWATCH", "MULTI", "EXEC"),
         *(f"PSETEX {job} 9999 x", f"ZADD {queue} 1 1", f"ZRANGEBYSCORE {queue} -inf 1", f"ZSCORE {queue} 1"),
-        *(f"PSETEX {running} 9999 1", f"GET {job}", f"INCR {tried}", f"EXPIRE {tried} 9", f"PEXPIRE {running} 9"),
+        *(f"PSETEX {running} 9999 1", f"GET {job}", f"INCRBY {tried} 1", f"EXPIRE {tried} 9", f"PEXPIRE {running} 9"),
         *(f"ZINCRBY {queue} 1 1", f"ZCARD {queue}", "ZREM arq:abort 1", f"ZREM {queue} 1", f"DEL {job} {tried}"),
     )
     return [Call(tuple(line.split()), lambda reply: reply) for line in lines]

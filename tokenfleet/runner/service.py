@@ -21,8 +21,8 @@ from producer.batch.store import FileStore
 from producer.fleet import Fleet
 from protocol import batch_reads, log, store
 from protocol.batches import BatchName
-from protocol.call import run
-from protocol.errors import FleetError
+from protocol.call import run, translate
+from protocol.errors import FleetError, StoreFull, StoreUnavailable
 from protocol.settings import Settings
 from tokenfleet.runner import queues
 
@@ -30,6 +30,8 @@ Context = dict[Any, Any]
 EACH_SECOND = frozenset(range(60))
 CALL_S = 10.0
 """How long the webhook may take to answer."""
+AGAIN_S = 1.0
+"""Between Redis's failure and the next look at it."""
 MOST_CALLS = 8
 """After so many failures a webhook is given up: with the default pauses, after 8 hours."""
 _log = log.get_logger("batch-runner")
@@ -122,6 +124,7 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> 
     Raises:
         StoreUnavailable: Redis did not answer at the start.
         SetupError: the Redis URL or the webhook's secret is malformed.
+        NotAllowed: the Redis user lacks a right.
     """
     hooks.key_of(settings.webhook_secret)
     # It names no more than our own jobs' ids, and each failure is told by us.
@@ -136,8 +139,12 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> 
             try:
                 await _work(Runner(settings, files, fleet, redis, http).workers(concurrency))
             except (RedisError, OSError) as error:
-                # arq ends with its connection: its jobs are handed over as by a stop, and taken again.
-                _log.warning("Redis is away", why=type(error).__name__)
+                failure = translate(error)
+                if not isinstance(failure, StoreUnavailable | StoreFull):
+                    raise failure from error
+                # arq ends with its connection: its jobs were handed over as by a stop, and are taken again.
+                _log.warning("Redis is away", code=failure.code)
+                await asyncio.sleep(AGAIN_S)
             finally:
                 await redis.aclose(close_connection_pool=True)
 
