@@ -51,9 +51,8 @@ def test_a_batch_whose_rows_have_one_line_each_is_proven(files: tuple[Path, Path
     write(err, error("b", 3), error(None, 5))
     report, findings = found(given, out, err)
     assert (report.proven, findings) == (True, [])
-    assert report.as_json() == {
-        "proven": True, "rows": 4, "lines": 4, "missing": 0, "doubled": 0, "foreign": 0, "unreadable": 0
-    }  # fmt: skip
+    zeros = dict.fromkeys(("missing", "doubled", "foreign", "unreadable"), 0)
+    assert report.as_json() == {"proven": True, "rows": 4, "lines": 4, **zeros}
 
 
 def test_missing_doubled_and_foreign_rows_are_named_with_their_lines(files: tuple[Path, Path, Path]) -> None:
