@@ -18,8 +18,9 @@ from tokenfleet.cli.exits import Exit, exit_of, explained
 OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sleep", "wake", "drain"))
 REVIVING = ("dead list", "dead show", "dead replay")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
+FILES = ("batch run", "batch validate", "batch reconcile")
 BATCHES = tuple(f"batch {word}" for word in ("submit", "list", "show", "watch", "cancel", "results", "delete"))
-PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run", *BATCHES)
+PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", *FILES, *BATCHES)
 COMMANDS = ("scheduler", "worker", "acl", "batch-runner", *PRINTING)
 HEAVY = ("arq", "redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 

@@ -2,26 +2,22 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 
-from pydantic import ValidationError
-
-from producer import requests
 from producer.batch.live import BatchRun
-from producer.batch.service.glance import DEFAULT, endpoint_of
+from producer.batch.service.glance import endpoint_of
+from producer.batch.service.wishes import Wishes, described
 from producer.batch.store import FileStore, StoredFile, store_at
 from producer.batch.workplace import whole_lines
-from producer.requests import Duration, JobRequest
 from protocol import batch_reads, functions, wire
-from protocol.batches import BatchName, BatchRecord, BatchSpec, checked_metadata
+from protocol.batches import BatchName, BatchRecord, BatchSpec
 from protocol.call import patiently, run, run_all, value_of
-from protocol.errors import BatchActive, InvalidRequest, SetupError, UnknownBatch, UnknownFile
+from protocol.errors import BatchActive, SetupError, UnknownBatch, UnknownFile
 from protocol.messages import Endpoint
-from protocol.states import Priority
 from protocol.wire import JsonObject
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ LOOK_S = 0.5
 """How often a batch that is watched is looked at."""
 BLOCK_LINES = 1_000
 """So many lines of results are read at once."""
-DAY_S = 86_400.0
 
 
 class Batches:
@@ -45,20 +40,13 @@ class Batches:
         """Use a client's connection and settings."""
         self._fleet = fleet
 
-    async def submit(  # noqa: PLR0913 - a batch's options
+    async def submit(
         self,
         source: str | Path | BinaryIO,
         *,
         filename: str = "",
         endpoint: Endpoint | None = None,
-        model: str | None = None,
-        priority: Priority | str = "medium",
-        window: Duration = DAY_S,
-        metadata: Mapping[str, str] | None = None,
-        on_invalid: Literal["fail", "skip"] = "fail",
-        dedup: bool = False,
-        max_errors: int | None = None,
-        notify: bool = True,
+        **wishes: Unpack[Wishes],
     ) -> BatchRecord:
         """Put a file of requests into the store, and have a batch runner run it.
 
@@ -66,14 +54,7 @@ class Batches:
             source: a file, one that is open, or the id of one that is in the store already.
             filename: what the file is called, if it has no path; the ending `.gz` says that it is packed.
             endpoint: of all rows; that of the first valid row by default.
-            model: run all rows on this model, whatever they name.
-            priority: `medium`, or `low` for whenever there is room.
-            window: rows that have not ended so long after now expire.
-            metadata: at most 16 pairs; keys of up to 64 characters, values of up to 512.
-            on_invalid: `fail`: one bad line and nothing runs; `skip`: the others run.
-            dedup: run rows with the same body at temperature 0 once.
-            max_errors: the batch fails once so many rows have.
-            notify: whether its end is told to the runner's webhook.
+            wishes: see `Wishes`.
 
         Raises:
             InvalidRequest: an option breaks a rule; nothing was stored.
@@ -81,18 +62,7 @@ class Batches:
             UnknownFile: there is no file of this id.
             OutputFailed, StoreFull, QueueFull: the store's disk or Redis is full; the tenant has too many batches.
         """
-        spec = _spec(
-            endpoint=endpoint or DEFAULT,
-            completion_window=_in_words(seconds := requests.seconds("window", window, least=1.0)),
-            window_s=seconds,
-            metadata=checked_metadata(metadata or {}),
-            priority=requests.priority_of(JobRequest(priority=priority)),
-            model=model,
-            on_invalid=on_invalid,
-            dedup=dedup,
-            max_errors=max_errors,
-            notify=notify,
-        )
+        spec = described(endpoint, **wishes)
         file, put_here = await asyncio.to_thread(self._stored, source, filename)
         try:
             path = self._store.path(self._tenant, file.id)
@@ -254,20 +224,3 @@ def _result_files(store: FileStore, record: BatchRecord) -> list[Path]:
 
 def _some(lines: Iterator[bytes]) -> list[bytes]:
     return list(islice(lines, BLOCK_LINES))
-
-
-def _spec(**described: Any) -> BatchSpec:  # noqa: ANN401 - a description's fields, checked here
-    """A description without its file.
-
-    Raises:
-        InvalidRequest: a field breaks a rule.
-    """
-    try:
-        return BatchSpec(input_file_id="", **described)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise InvalidRequest(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-
-
-def _in_words(seconds: float) -> str:
-    return f"{seconds / 3600:.0f}h" if seconds % 3600 == 0 else f"{seconds:g}s"
