@@ -111,6 +111,8 @@ class BatchSpec(Message):
 
     input_file_id: str
     endpoint: Endpoint
+    endpoint_given: bool = True
+    """Whether all rows must be for it. If not, it is a guess: that of the first valid row counts."""
     completion_window: str = "24h"
     """As it was asked for."""
     window_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 86_400.0

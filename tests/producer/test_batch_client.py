@@ -16,7 +16,7 @@ from protocol.call import run
 from protocol.errors import BatchActive, InvalidRequest, SetupError, UnknownBatch, UnknownFile
 from protocol.settings import Settings
 from tests.producer.batch_files import row, until_queued
-from tests.producer.served import TERMS, owned, seen, submitted, wrote
+from tests.producer.served import TERMS, counts, owned, seen, submitted, wrote
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.waiting import eventually
 
@@ -115,6 +115,20 @@ async def test_without_a_store_or_a_file_nothing_is_submitted(redis: Redis, stor
 async def test_the_endpoint_is_that_of_the_first_row_that_has_one(stored: Fleet, source: Path) -> None:
     name = await submitted(stored, source, "no json", row("a", url="/v1/completions"), row("b"))
     assert (await seen(stored, name)).spec.endpoint == "/v1/completions"
+
+
+async def test_the_first_valid_row_has_the_last_word_on_the_endpoint(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    """The glance at the file saw a row that can't be run: the others must not be held against it."""
+    rows = [row("bad", url="/v1/completions", max_tokens=-1), row("a", "say a"), row("b", "say b")]
+    name = await submitted(stored, source, *rows, on_invalid="skip")
+    given = (await stored.batches.submit(source, endpoint="/v1/completions")).name
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+        await serve(stored, store, given, TERMS)
+    assert counts(await seen(stored, name)) == (3, 2, 1)
+    assert [error.code for error in (await seen(stored, given)).errors][1:] == ["url_mismatch", "url_mismatch"]
 
 
 async def test_retention(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from protocol import batch_reads, functions
 from protocol.batches import BatchChange, BatchCounts, BatchName, BatchRecord, BatchStatus
 from protocol.call import patiently, run
-from protocol.errors import FleetError, StoreUnavailable
+from protocol.errors import FleetError
 from protocol.functions import BatchLease
 
 RENEWALS = 4
@@ -78,8 +78,8 @@ class Owner:
                 async with asyncio.timeout(self._terms.lease_s / RENEWALS):
                     await self._news.wait()
             self._news.clear()
-            # Redis is away for all: nobody else can take the batch either.
-            with suppress(StoreUnavailable, Lost):
+            # Redis is away for all: nobody else can take the batch either. Whatever else it says, it may take back.
+            with suppress(FleetError, Lost):
                 await self._write(self._next)
 
     def tell(self, counts: BatchCounts) -> None:

@@ -1,6 +1,7 @@
 """Runs one batch of the service: as its owner, from wherever the last owner has left it, to its end."""
 
 import asyncio
+import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,7 +70,7 @@ async def serve(fleet: Fleet, store: FileStore, name: BatchName, terms: Terms) -
         pause_s = min(FIRST_PAUSE_S * 2 ** min(owner.record.takes, 10), LONGEST_PAUSE_S)
         pause_s = FIRST_PAUSE_S if isinstance(error, Occupied) else pause_s
         code = error.code if isinstance(error, FleetError) else type(error).__name__
-        logger.warning("tries later", code=code, pause_s=pause_s)
+        logger.warning("tries later", code=code, at=_place(error), pause_s=pause_s)
         await owner.release(pause_s)
     finally:
         keeping.cancel()
@@ -116,7 +117,7 @@ class _Service:
             errors=self.place.errors,
             batch_id=owner.name.id,
             model=spec.model,
-            endpoint=spec.endpoint,
+            endpoint=spec.endpoint if spec.endpoint_given else None,
             priority=spec.priority,
             deadline=max((owner.record.expires_ms - now_ms) / 1000, LEAST_S),
             on_invalid=spec.on_invalid,
@@ -159,6 +160,12 @@ class _Service:
 
     async def _adopted(self, part: str, path: Path) -> str | None:
         return await asyncio.to_thread(self.store.adopt, self.owner.name, part, path)
+
+
+def _place(error: Exception) -> str:
+    """Where it was raised. Its text may quote a request; this does not."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def _counts(figures: Progress | BatchSummary) -> BatchCounts:

@@ -47,7 +47,13 @@ def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
     priority = requests.priority_of(JobRequest(priority=wishes.get("priority", "medium")))
     metadata = checked_metadata(wishes.get("metadata", {}))
     plain = {name: wishes[name] for name in ("model", "on_invalid", "dedup", "max_errors", "notify") if name in wishes}
-    own = {"window_s": window_s, "completion_window": _in_words(window_s), "priority": priority, "metadata": metadata}
+    own = {
+        "endpoint_given": endpoint is not None,
+        "window_s": window_s,
+        "completion_window": _in_words(window_s),
+        "priority": priority,
+        "metadata": metadata,
+    }
     try:
         return BatchSpec.model_validate({"input_file_id": "", "endpoint": endpoint or DEFAULT, **own, **plain})
     except ValidationError as error:
