@@ -11,7 +11,6 @@ from producer.batch import Progress, run_batch
 from producer.fleet import Fleet
 from protocol import errors, reads
 from protocol.call import run
-from protocol.handle import Shard
 from protocol.states import Priority
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.tiny import MODEL, TinyWorker, serving
