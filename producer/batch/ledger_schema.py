@@ -6,7 +6,7 @@ PRAGMAS = """
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
-PRAGMA cache_size = -8192;
+PRAGMA cache_size = -4096;
 PRAGMA wal_autocheckpoint = 1000;
 PRAGMA journal_size_limit = 8388608;
 """
@@ -42,7 +42,7 @@ INTAKE = """
 PRAGMA intake.locking_mode = EXCLUSIVE;
 PRAGMA intake.journal_mode = OFF;
 PRAGMA intake.synchronous = OFF;
-PRAGMA intake.cache_size = -16384;
+PRAGMA intake.cache_size = -8192;
 CREATE TABLE intake.rows (
   number INTEGER PRIMARY KEY,
   start INTEGER NOT NULL,

@@ -18,7 +18,8 @@ from tokenfleet.cli.exits import Exit, exit_of, explained
 OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sleep", "wake", "drain"))
 REVIVING = ("dead list", "dead show", "dead replay")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
-PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run")
+FILES = ("batch run", "batch validate", "batch reconcile")
+PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", *FILES)
 COMMANDS = ("scheduler", "worker", "acl", *PRINTING)
 HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
