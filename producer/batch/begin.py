@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +16,8 @@ from producer.batch.resume import RUNNING, check_options
 from producer.batch.source import check_unchanged
 from producer.batch.threads import in_thread
 from producer.fleet import Fleet
-from protocol.errors import BatchInvalid, Problem, SetupError
+from protocol.errors import BatchInvalid, SetupError
+from protocol.messages import ModelRecord
 
 
 async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> tuple[Ledger, bool]:
@@ -76,14 +77,12 @@ async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOption
     return book
 
 
-def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions, models: Iterable[str]) -> None:
+def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions, models: Mapping[str, ModelRecord]) -> None:
     """Raises where nothing may be run: bad lines that are not to be skipped, no rows, or a model that nobody serves."""
     if refusal := intake.refusal(taken, book, skip=options.on_invalid == "skip"):
         raise refusal
-    if taken.model and taken.model not in models:
-        names = ", ".join(sorted(models)[:10]) or "none"
-        why = f"body.model: no worker ever registered it; known: {names}"
-        raise BatchInvalid([Problem(taken.first or 1, "unknown_model", why, "body.model")])
+    if problem := intake.model_problem(taken, models):
+        raise BatchInvalid([problem])
 
 
 def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.Intake) -> Facts:
