@@ -25,6 +25,8 @@ CMD ["--help"]
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/tokenfleet /opt/tokenfleet
+# For the batches' files. Made before a volume is mounted on it: a new volume takes its owner from here.
+RUN install -d -o 10001 -g 10001 -m 0700 /store
 ENV PATH=/opt/tokenfleet/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /tmp

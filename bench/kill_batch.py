@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.cases import mt_bench
 from bench.report import Target, show
-from producer.batch.run import Progress, run_batch
+from producer.batch import Progress, run_batch
 from producer.fleet import Fleet
 from tokenfleet.up.commands import SMALL_MODEL, FleetOptions
 from tokenfleet.up.fleet import EmbeddedFleet

@@ -88,6 +88,11 @@ class CheckedBody:
 
 
 def check(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> CheckedBody:
+    """Check a body and encode it, as `encoded` does, and make its digest."""
+    return CheckedBody(encoded(endpoint, body, max_bytes), digest(endpoint, body))
+
+
+def encoded(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> bytes:
     """Check a body and encode it.
 
     Raises:
@@ -95,15 +100,15 @@ def check(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> CheckedBody:
         InvalidJson: it can't be written as JSON, or is nested over 64 deep.
         InvalidRequest: it breaks another rule; the message begins with the field.
     """
-    encoded = _encode(body)
-    if len(encoded) > max_bytes:
-        raise TooLarge(f"the body has {len(encoded)} bytes; the limit is {max_bytes}")
-    if wire.nested_over(wire.MAX_NESTING, body, encoded):
+    data = _encode(body)
+    if len(data) > max_bytes:
+        raise TooLarge(f"the body has {len(data)} bytes; the limit is {max_bytes}")
+    if wire.nested_over(wire.MAX_NESTING, body, data):
         raise InvalidJson(f"the body is nested over {wire.MAX_NESTING} deep")
     _check_shape(endpoint, body)
     _check_prompt(endpoint, body)
     check_constraints(body)
-    return CheckedBody(encoded, _digest(endpoint, body))
+    return data
 
 
 def _encode(body: JsonObject) -> bytes:
@@ -157,7 +162,12 @@ def _check_contents(messages: list[Mapping[str, Any]]) -> None:
             check_parts(f"messages.{index}.content", content)
 
 
-def _digest(endpoint: Endpoint, body: JsonObject) -> str:
-    digest = hashlib.sha256(endpoint.encode() + b"\0" + body["model"].encode() + b"\0")
-    digest.update(wire.canonical(body))
-    return digest.hexdigest()
+def digest(endpoint: Endpoint, body: JsonObject) -> str:
+    """The same for equal checked bodies, however they are written.
+
+    Raises:
+        InvalidJson: the body can't be written as JSON.
+    """
+    made = hashlib.sha256(endpoint.encode() + b"\0" + body["model"].encode() + b"\0")
+    made.update(wire.canonical(body))
+    return made.hexdigest()

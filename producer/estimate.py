@@ -46,7 +46,7 @@ class _Prompt:
 
 def estimate(endpoint: Endpoint, body: JsonObject, tenant: str) -> Estimate:
     """Estimate a checked body; `tenant` is whose it is."""
-    prompts = [_chat(body)] if endpoint == "/v1/chat/completions" else _plain(body.get("prompt") or body["input"])
+    prompts = _prompts(endpoint, body)
     sizes = [prompt.text_bytes for prompt in prompts]
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     known = sum(prompt.token_ids + prompt.overhead_tokens for prompt in prompts)
@@ -60,22 +60,33 @@ def estimate(endpoint: Endpoint, body: JsonObject, tenant: str) -> Estimate:
     )
 
 
-def prefix_hashes(tenant: str, model: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Chained hashes of the prompt up to each of `PREFIX_CHARS` that it reaches: equal hashes, shared prefix.
+def texts_of(endpoint: Endpoint, body: JsonObject) -> Sequence[str]:
+    """The texts of a checked body's first prompt, in the order of a chat template; none where it is token ids."""
+    return _prompts(endpoint, body)[0].texts
+
+
+def prefix_hashes(
+    tenant: str, model: str, texts: Sequence[str], places: Sequence[int] = PREFIX_CHARS
+) -> tuple[str, ...]:
+    """Chained hashes of the prompt up to each of `places`, in characters, that it reaches: equal hashes, shared prefix.
 
     Engines part their prefix caches by tenant, so equal prompts of two tenants share nothing.
     """
     chars = sum(map(len, texts))
-    if chars < PREFIX_CHARS[0]:
+    if chars < places[0]:
         return ()
     head = "".join(texts)
     # No name of a tenant holds a slash.
     hashes, last, begin = [], f"{tenant}/{model}/", 0
-    for end in takewhile(chars.__ge__, PREFIX_CHARS):
+    for end in takewhile(chars.__ge__, places):
         block = last + head[begin:end]
         last, begin = hashlib.blake2b(block.encode(), digest_size=8).hexdigest(), end
         hashes.append(last)
     return tuple(hashes)
+
+
+def _prompts(endpoint: Endpoint, body: JsonObject) -> list[_Prompt]:
+    return [_chat(body)] if endpoint == "/v1/chat/completions" else _plain(body.get("prompt") or body["input"])
 
 
 def _chat(body: JsonObject) -> _Prompt:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from typing import Any, Self, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.asyncio import Redis
 
@@ -25,6 +26,9 @@ from protocol.messages import Endpoint, ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
 from protocol.wire import JsonObject
+
+if TYPE_CHECKING:
+    from producer.batch.service.client import Batches
 
 T = TypeVar("T")
 READY_PAUSE_S = 0.05
@@ -216,6 +220,13 @@ class Fleet:
         """Delete an ended job whose outcome named `attempt`; False when it is another run by now, or lives."""
         handle = self._known(handle)
         return await self._patient(lambda: run(self.redis, functions.forget(handle, attempt)))
+
+    @cached_property
+    def batches(self) -> "Batches":
+        """Batches: files of requests, run by the fleet's batch runners or by this process."""
+        from producer.batch.service.client import Batches  # noqa: PLC0415 - it runs batches by this module's client
+
+        return Batches(self)
 
     async def models(self) -> dict[str, ModelRecord]:
         """All models that were ever registered."""

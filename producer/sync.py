@@ -4,18 +4,21 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TypeVar
 
 from producer.events import Event
 from producer.fleet import AnyHandle, Fleet
 from producer.jobs import Job, JobInfo
 from producer.requests import JobRequest
 from producer.status import FleetStatus
+from protocol.batches import BatchRecord
 from protocol.errors import FleetError
 from protocol.handle import Handle
 from protocol.messages import ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import State
+from protocol.wire import JsonObject
 
 T = TypeVar("T")
 
@@ -92,6 +95,11 @@ class SyncFleet:
         """As `Fleet.status`."""
         return self._run(self._fleet.status())
 
+    @property
+    def batches(self) -> "SyncBatches":
+        """As `Fleet.batches`, but for `run`, which is for programs with an event loop."""
+        return SyncBatches(self)
+
     def ready(self, model: str, timeout: float = 60.0) -> None:
         """As `Fleet.ready`."""
         self._run(self._fleet.ready(model, timeout))
@@ -120,6 +128,46 @@ class SyncFleet:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class SyncBatches:
+    """`Batches` without `await`: each method does what its namesake does, with the same arguments and errors."""
+
+    def __init__(self, fleet: SyncFleet) -> None:
+        """Use a client."""
+        self._fleet = fleet
+        self._batches = fleet._fleet.batches  # noqa: SLF001 - two halves of one client
+
+    def submit(self, source: str | Path | BinaryIO, **options: Any) -> BatchRecord:  # noqa: ANN401 - checked there
+        """As `Batches.submit`."""
+        return self._run(self._batches.submit(source, **options))
+
+    def get(self, batch_id: str) -> BatchRecord:
+        """As `Batches.get`."""
+        return self._run(self._batches.get(batch_id))
+
+    def list(self, limit: int = 20, after: str = "") -> "list[BatchRecord]":
+        """As `Batches.list`."""
+        return self._run(self._batches.list(limit, after))
+
+    def cancel(self, batch_id: str) -> BatchRecord:
+        """As `Batches.cancel`."""
+        return self._run(self._batches.cancel(batch_id))
+
+    def delete(self, batch_id: str) -> None:
+        """As `Batches.delete`."""
+        self._run(self._batches.delete(batch_id))
+
+    def watch(self, batch_id: str) -> Generator[BatchRecord, None, None]:
+        """As `Batches.watch`."""
+        return self._fleet._iterate(self._batches.watch(batch_id))  # noqa: SLF001 - as above
+
+    def results(self, batch_id: str, *, partial: bool = False) -> Generator[JsonObject, None, None]:
+        """As `Batches.results`."""
+        return self._fleet._iterate(self._batches.results(batch_id, partial=partial))  # noqa: SLF001 - as above
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._fleet._run(work)  # noqa: SLF001 - as above
 
 
 async def _next(items: AsyncGenerator[T, None]) -> tuple[T] | None:

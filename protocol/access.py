@@ -83,8 +83,39 @@ def producer(tenant: str) -> Role:
         _may("hincrby hset hgetall", "worker:*"),
         _may("zrange", "workers", how="%R"),
         _may_with_models("hgetall", "%R"),
+        *_batches(tenant),
     )
     return Role(f"{_LISTENING} {_DURABLE} +publish", grants, [_key(tokens)])
+
+
+def _batches(tenant: str) -> tuple[str, ...]:
+    """What a producer may do with its tenant's batches: create, cancel, read and delete them, not run them."""
+    batch, listed = f"batch:{tenant}:*", f"batches:{tenant}"
+    return (
+        _may_call("batch_create batch_cancel batch_drop", batch, listed, "living", "ended", "hooks"),
+        _may("hget hset hsetnx hgetall del", batch),
+        _may("zcard zadd zrem zrevrange zrevrank", listed),
+        _may("zadd", "living", how="%W"),
+        _may("zrem", "living", "ended", "hooks", how="%W"),
+    )
+
+
+def runner() -> Role:
+    """Runs the batches of all tenants: what a producer of theirs may do, own batches, and keep arq's two queues."""
+    shared = ("living", "ended", "hooks")
+    grants = (
+        *producer(ANY_TENANT).grants,
+        _may_call("batch_take batch_write batch_release", "batch:*", *shared),
+        _may("hmget hdel hincrby pexpire", "batch:*"),
+        _may("zscore zrange zrangebyscore", "living"),
+        _may("zadd zrangebyscore", "ended", "hooks"),
+        _may("zscore zadd zrem zincrby zcard zrangebyscore", "arq:*"),
+        _may("psetex del", "arq:*", how="%W"),
+        f"(+watch +exists +get +incrby +psetex +expire +pexpire +del +zrem ~{keys.ARQ_OWN})",
+    )
+    # It asks for the server's version and size when it starts, and writes in transactions.
+    asked = "+info|memory +info|clients +dbsize +multi +exec +unwatch"
+    return Role(f"{_LISTENING} {_DURABLE} {asked} +publish", grants, [_key("tokens:*:*")])
 
 
 def subscriber(tenant: str) -> Role:
@@ -177,7 +208,7 @@ def users(tenants: Sequence[str], workers: Sequence[str]) -> dict[str, Role]:
     Raises:
         InvalidId: a tenant's or a label's name has characters that it must not have.
     """
-    made = {"scheduler": scheduler(), "metrics": metrics(), "gateway": producer(ANY_TENANT)}
+    made = {"scheduler": scheduler(), "metrics": metrics(), "gateway": producer(ANY_TENANT), "runner": runner()}
     for tenant in tenants:
         check_name("tenant", tenant)
         made |= {f"producer-{tenant}": producer(tenant), f"subscriber-{tenant}": subscriber(tenant)}

@@ -1,5 +1,7 @@
 """Typed errors. Each class has a stable `code`: what machines match on, in JSON, logs and exit codes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -48,6 +50,37 @@ class TooLarge(InvalidRequest):
     code = "too_large"
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a line of a batch file is no request. The message repeats nothing of it."""
+
+    line: int
+    """Of the file, from 1."""
+    code: str
+    message: str
+    param: str | None = None
+    """The field that is wrong, such as `body.max_tokens`."""
+    custom_id: str | None = None
+    """The line's own, where one can be read and no earlier line had it: it stands in the error line."""
+
+
+class BatchInvalid(InvalidRequest):
+    """A batch file has bad lines; nothing of it was run.
+
+    Attributes:
+        problems: the first of them, in the file's order.
+        total: how many there are.
+    """
+
+    code = "invalid_batch"
+
+    def __init__(self, problems: Sequence[Problem], total: int | None = None) -> None:
+        """By default `problems` are all there are."""
+        self.problems = tuple(problems)
+        self.total = len(self.problems) if total is None else total
+        super().__init__(f"{self.total} line{'s' * (self.total != 1)} of the input can't be run; nothing was run")
+
+
 class UnknownModel(FleetError):
     """No worker ever registered this model; a model whose workers are away is queued instead."""
 
@@ -85,6 +118,24 @@ class UnknownJob(FleetError):
     """No such job: never submitted, another tenant's, or forgotten."""
 
     code = "unknown_job"
+
+
+class UnknownBatch(FleetError):
+    """No such batch: never created, another tenant's, or deleted."""
+
+    code = "unknown_batch"
+
+
+class UnknownFile(FleetError):
+    """No such file in the store: never put there, another tenant's, or deleted."""
+
+    code = "unknown_file"
+
+
+class BatchActive(FleetError):
+    """The batch has not ended yet; cancel it first."""
+
+    code = "batch_active"
 
 
 class NotDead(FleetError):
@@ -185,6 +236,12 @@ class SetupError(FleetError):
     """Something that must be installed or configured on this machine is not."""
 
     code = "setup_error"
+
+
+class InputChanged(SetupError):
+    """A batch's input is not what it was when the batch began."""
+
+    code = "input_changed"
 
 
 class NotTrusted(SetupError):

@@ -17,6 +17,9 @@ POINTS = frozenset(
     {
         "producer.before_submit",
         "producer.after_submit",
+        "producer.in_line",
+        "producer.before_commit",
+        "producer.after_commit",
         "scheduler.before_read",
         "scheduler.in_window",
         "scheduler.before_assign",

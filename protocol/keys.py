@@ -1,5 +1,6 @@
 """Every key name in Redis, as a function. The same names are derived in `functions/_keys.lua`."""
 
+from protocol.batches import BatchName
 from protocol.handle import Handle, Shard
 from protocol.states import Priority
 
@@ -100,3 +101,28 @@ def result(handle: Handle) -> str:
 def tokens(handle: Handle) -> str:
     """Stream: the token log. The pub/sub channel with the same frames has the same name."""
     return f"{prefix(handle.shard)}tokens:{handle.ref}"
+
+
+_BATCHES = "tf:{batches}:"
+"""What all keys of batches begin with: no shard is called so, for a shard's name has a number."""
+LIVING_BATCHES = f"{_BATCHES}living"
+"""Sorted set: batches that have not ended, as `tenant:id`, score = end of the owner's lease (ms)."""
+ENDED_BATCHES = f"{_BATCHES}ended"
+"""Sorted set: batches that have ended, score = until when they are kept (ms)."""
+BATCH_HOOKS = f"{_BATCHES}hooks"
+"""Sorted set: batches whose end is still to be told to a webhook, score = when they ended (ms)."""
+BATCH_RUNS = f"{_BATCHES}arq:runs"
+BATCH_CHORES = f"{_BATCHES}arq:chores"
+"""arq's queues: one job a batch; and webhooks, clean-up and whatever else is short."""
+ARQ_OWN = "arq:*"
+"""arq's other keys, which it names itself: its jobs, which of them run, and how often each was tried. All expire."""
+
+
+def batch(name: BatchName) -> str:
+    """Hash: a batch's description, state, times, counts, errors, and its owner's token."""
+    return f"{_BATCHES}batch:{name.ref}"
+
+
+def batches(tenant: str) -> str:
+    """Sorted set: ids of a tenant's batches, score = when each was created (ms)."""
+    return f"{_BATCHES}batches:{tenant}"

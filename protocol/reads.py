@@ -65,6 +65,30 @@ def job_record(handle: Handle) -> Call[JobRecord | None]:
     return Call(("HGETALL", keys.job(handle)), _job_record)
 
 
+@dataclass(frozen=True, slots=True)
+class JobTimes:
+    """Who ran a job last, and its times: ms of Redis's clock, 0 when not reached."""
+
+    worker: str
+    submitted_ms: int
+    started_ms: int
+    first_token_ms: int
+    finished_ms: int
+
+
+def job_times(handle: Handle) -> Call[JobTimes | None]:
+    """What a batch counts of a job, a fifth of the work of `job_record`; None when there is no such job."""
+    return Call(("HMGET", keys.job(handle), "worker", "submitted", "started", "first", "finished"), _job_times)
+
+
+def _job_times(reply: Sequence[bytes | None]) -> JobTimes | None:
+    worker, *times = reply
+    if times[0] is None:
+        return None
+    submitted, started, first, finished = (_moment(time or b"0") for time in times)
+    return JobTimes((worker or b"").decode(), submitted, started, first, finished)
+
+
 _TIMES = ("submitted", "assigned", "started", "finished", "deadline")
 
 

@@ -51,6 +51,19 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "console"] = "auto"
     """`auto`: coloured in a terminal, JSON elsewhere."""
 
+    store: OptionalPath = None
+    """The folder of batches' files, which producers and batch runners share."""
+    batch_keep_s: float = Field(default=30 * 86_400.0, gt=0)
+    """How long ended batches and files are kept."""
+    batch_lease_s: float = Field(default=5.0, ge=0.5)
+    """A batch whose runner is silent for so long goes to another."""
+    webhook_url: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    """Where the ends of batches are told. The operator's choice, not a tenant's, so it may be a private address."""
+    webhook_secret: str = Field(default="", repr=False)
+    """What the webhook's calls are signed with: `whsec_` and base64, or any text."""
+    webhook_retry_s: float = Field(default=5.0, gt=0)
+    """A call that failed is repeated after so long, then after four times as long, and so on."""
+
     deadline_s: float = Field(default=86_400.0, gt=0)
     """When a job that names no deadline expires, from its submission."""
     keep_s: float = Field(default=86_400.0, gt=0)

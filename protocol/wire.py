@@ -35,11 +35,12 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 - JSON is any value
         raise InvalidJson(msg) from None
 
 
-def loads_of_user(data: bytes, max_nesting: int = MAX_NESTING) -> Any:  # noqa: ANN401 - JSON is any value
+def loads_of_user(data: bytes, max_nesting: int = MAX_NESTING, *, wide_integers: bool = False) -> Any:  # noqa: ANN401 - JSON is any value
     """Decode what a user wrote; a byte order mark before it is skipped.
 
     Beside what `loads` refuses: an object that has a name twice, of which readers take the first or the last, an
-    integer of more than 64 bits, which readers round, and what is nested deeper than `max_nesting`.
+    integer of more than 64 bits, which readers round, and what is nested deeper than `max_nesting`. With
+    `wide_integers` such an integer is read as a float.
 
     Raises:
         InvalidJson: `data` is not such JSON. The message repeats nothing of it.
@@ -48,7 +49,8 @@ def loads_of_user(data: bytes, max_nesting: int = MAX_NESTING) -> Any:  # noqa: 
     value = loads(data)
     if nested_over(max_nesting, value, data):
         raise InvalidJson(f"not valid JSON: nested over {max_nesting} deep")
-    json.loads(data.decode(), object_pairs_hook=_members, parse_int=_integer if _LONG_NUMBER.search(data) else None)
+    integer = float if wide_integers else _integer
+    json.loads(data.decode(), object_pairs_hook=_members, parse_int=integer if _LONG_NUMBER.search(data) else None)
     return value
 
 

@@ -1,41 +1,70 @@
-"""How a batch shows itself: a bar in a terminal, plain lines elsewhere, a table at the end."""
+"""How a batch shows itself: a panel in a terminal, plain lines elsewhere, a table at the end."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from producer.batch import BatchSummary
+from producer.batch import BatchEnd, BatchSummary
 from producer.batch import Progress as BatchProgress
 from tokenfleet.cli.durations import in_words
 
 PLAIN_EVERY_S = 5.0
+BAR_WIDTH = 40
 Show = Callable[[BatchProgress], None]
 
 
 @contextmanager
 def progress_on(console: Console) -> Iterator[Show]:
     """What to call with each news of the batch."""
-    if not console.is_terminal:
-        yield _PlainLines(console).show
-        return
-    columns = (
-        TextColumn("rows"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]:.0f} tokens/s  {task.fields[failed]} failed  ETA"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("rows", total=None, speed=0.0, failed=0)
+    warning = _Warning(console)
+    with ExitStack() as stack:
+        if console.is_terminal:
+            drawn = _Drawn()
+            stack.enter_context(Live(get_renderable=drawn.panel, console=console, transient=True))
+            show = drawn.show
+        else:
+            show = _PlainLines(console).show
 
-        def show(news: BatchProgress) -> None:
-            total = news.rows_total
-            bar.update(task, completed=news.rows_out, total=total, speed=speed(news), failed=news.rows_failed)
+        def both(news: BatchProgress) -> None:
+            show(news)
+            warning.look(news)
 
-        yield show
+        yield both
+
+
+class _Drawn:
+    """The panel, made when it is drawn, a few times a second, and not each time rows end."""
+
+    def __init__(self) -> None:
+        self._news: BatchProgress | None = None
+
+    def show(self, news: BatchProgress) -> None:
+        self._news = news
+
+    def panel(self) -> RenderableType:
+        return as_panel(self._news, datetime.now().astimezone()) if self._news else ""
+
+
+class _Warning:
+    """Says once that the deadline looks missed, and again when it did not meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._late = False
+
+    def look(self, news: BatchProgress) -> None:
+        late = news.late_s is not None
+        if news.late_s is not None and not self._late:
+            left = in_words(news.left_s or 0)
+            what = f"{left} of work are left at this pace: {in_words(news.late_s)} more than until the deadline"
+            self._console.print(f"warning: the deadline looks missed: {what}", style="yellow")
+        self._late = late
 
 
 class _PlainLines:
@@ -48,35 +77,85 @@ class _PlainLines:
     def show(self, news: BatchProgress) -> None:
         if news.seconds >= self._next_s or news.rows_out == news.rows_total:
             self._next_s = news.seconds + PLAIN_EVERY_S
-            self._console.print(plain_line(news))
+            self._console.print(plain_line(news, datetime.now().astimezone()), soft_wrap=True)
 
 
-def speed(news: BatchProgress) -> float:
-    """Output tokens a second since the beginning."""
-    return news.tokens_out / news.seconds if news.seconds > 0 else 0.0
-
-
-def plain_line(news: BatchProgress) -> str:
+def plain_line(news: BatchProgress, now: datetime) -> str:
     """Rows done, failures, speed, and when it ends at this pace."""
-    line = f"rows {news.rows_out}/{news.rows_total or '?'}, {news.rows_failed} failed, {speed(news):.0f} tokens/s"
-    if news.rows_total and 0 < news.rows_out < news.rows_total:
-        left_s = news.seconds / news.rows_out * (news.rows_total - news.rows_out)
-        return f"{line}, {in_words(left_s)} left"
-    return f"{line}, {in_words(news.seconds)} so far"
+    parts = [f"rows {news.rows_out}/{news.rows_total}", f"{news.rows_failed} failed"]
+    if news.rows_cached:
+        parts.append(f"{news.rows_cached} cached")
+    parts += [f"{news.rows_per_s:,.1f} rows/s", f"{news.tokens_per_s:,.0f} tokens/s"]
+    return ", ".join([*parts, _when(news, now)])
 
 
-def as_table(summary: BatchSummary) -> Table:
+def _when(news: BatchProgress, now: datetime) -> str:
+    if news.left_s is None or news.rows_out == news.rows_total:
+        return f"{in_words(news.seconds)} so far"
+    return f"{in_words(news.left_s)} left, done at {_clock(now + timedelta(seconds=news.left_s), now)}"
+
+
+def _clock(moment: datetime, now: datetime) -> str:
+    return moment.strftime("%H:%M:%S" if moment.date() == now.date() else "%a %H:%M")
+
+
+def as_panel(news: BatchProgress, now: datetime) -> RenderableType:
+    """All that is known of a batch that runs."""
+    share = news.rows_out / news.rows_total if news.rows_total else 1.0
+    head = Table.grid(padding=(0, 2))
+    head.add_row(ProgressBar(news.rows_total, news.rows_out, width=BAR_WIDTH), f"{share:.0%}", _when(news, now))
+    counts = Table.grid(padding=(0, 3))
+    figures = (
+        ("done", f"{news.rows_out:,}/{news.rows_total:,}"),
+        ("failed", f"{news.rows_failed:,}"),
+        ("running", f"{news.rows_in_redis:,}"),
+        ("cached", f"{news.rows_cached:,}"),
+        ("tokens in", f"{news.tokens_in:,}"),
+        ("out", f"{news.tokens_out:,}"),
+        ("tokens/s", f"{news.tokens_per_s:,.0f}"),
+        ("rows/s", f"{news.rows_per_s:,.1f}"),
+    )
+    counts.add_row(*(name for name, _ in figures), style="dim")
+    counts.add_row(*(value for _, value in figures))
+    return Panel(Group(head, counts), title="batch", title_align="left", expand=False)
+
+
+def as_table(summary: BatchSummary) -> RenderableType:
     """The figures at the end."""
-    table = Table(title=summary.batch_id, title_justify="left", show_header=False)
+    table = Table(title=f"{summary.batch_id}: {summary.state}", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_row("rows in / out / failed", f"{summary.rows_in} / {summary.rows_out} / {summary.rows_failed}")
+    if summary.rows_unfinished:
+        table.add_row("rows that never ended", f"{summary.rows_unfinished}")
+    if summary.rows_before:
+        table.add_row("rows of earlier runs", f"{summary.rows_before}")
+    if summary.rows_cached:
+        table.add_row("rows answered by their twins", f"{summary.rows_cached}")
     table.add_row("tokens in / out", f"{summary.tokens_in:,} / {summary.tokens_out:,}")
+    if summary.tokens_cached:
+        table.add_row("tokens in that were cached", f"{summary.tokens_cached:,}")
     table.add_row("time", in_words(summary.seconds))
+    table.add_row("rows/s", f"{summary.rows_per_s:,.1f}")
     table.add_row("tokens/s", f"{summary.tokens_per_s:,.1f}")
-    for name, waits in (("queue wait", summary.queue_ms), ("first token after", summary.ttft_ms)):
-        if len(waits):
-            table.add_row(f"{name}, p50 / p99", f"{waits.percentile(0.5):,} / {waits.percentile(0.99):,} ms")
     for worker, jobs in sorted(summary.jobs_by_worker.items()):
         table.add_row(f"jobs of {worker}", str(jobs))
+    return Group(table, _waits(summary)) if len(summary.total_ms) or len(summary.queue_ms) else table
+
+
+def _waits(summary: BatchSummary) -> Table:
+    table = Table("ms", "p50", "p90", "p99")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, waits in (("queue", summary.queue_ms), ("first token", summary.ttft_ms), ("whole", summary.total_ms)):
+        if len(waits):
+            table.add_row(name, *(f"{ms:,}" for ms in waits.as_json().values()))
     return table
+
+
+def advice(summary: BatchSummary, target: str) -> str:
+    """What can be done about rows that were not answered; empty where all were."""
+    if summary.rows_unfinished:
+        more = {BatchEnd.EXPIRED: " --deadline 6h", BatchEnd.FAILED: " --max-errors N"}.get(summary.state, "")
+        return f"{summary.rows_unfinished} rows never ended: the same command with --resume{more} goes on with them"
+    return f"{summary.rows_failed} rows failed: `tokenfleet batch retry-failed -o {target}` runs them again"

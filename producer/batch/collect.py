@@ -4,30 +4,48 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from producer.batch import rows
-from producer.batch.desk import Desk, Written
-from producer.batch.lines import BadRow, Row
+from producer.batch.desk import Desk, Done
+from producer.batch.ledger import Ledger
+from producer.batch.records import Status, Todo
 from producer.batch.results import Ended, Results
 from producer.batch.tally import FinishedRow
 from producer.batch.window import Window
-from producer.jobs import JobInfo
-from protocol.messages import DoneNotice, JobRecord, Outcome
+from protocol.messages import DoneNotice, Outcome
+from protocol.reads import JobTimes
+from protocol.states import State
 
 SILENCE_S = 5.0
 """After so long without a notice, look at the jobs themselves."""
 MOST_SENDS = 3
 
-Resend = Callable[[Sequence[Row]], Awaitable[None]]
+Resend = Callable[[Sequence[Todo]], Awaitable[None]]
 
 
 class Collector:
     """Writes each ended row, then forgets its job."""
 
-    def __init__(self, results: Results, window: Window, desk: Desk, resend: Resend) -> None:
-        """`resend` submits rows that Redis has lost."""
-        self._results = results
-        self._window = window
-        self._desk = desk
-        self._resend = resend
+    def __init__(
+        self,
+        results: Results,
+        book: Ledger,
+        window: Window,
+        desk: Desk,
+        resend: Resend,
+        on_expired: Callable[[], None] | None,
+    ) -> None:
+        """Collect.
+
+        Args:
+            results: the jobs in Redis.
+            book: which rows still have no line.
+            window: the rows that are sent.
+            desk: where their lines are written.
+            resend: submits rows that Redis has lost.
+            on_expired: told when a row's time was over, where that is the batch's: such rows are left without a line.
+        """
+        self._results, self._book, self._window, self._desk = results, book, window, desk
+        self._resend, self._on_expired = resend, on_expired
+        self._batch_id = results.batch_id
 
     async def collect(self) -> None:
         """Until the window is closed and empty."""
@@ -42,67 +60,100 @@ class Collector:
                 continue
             heard_at = loop.time()
 
+    async def catch_up(self) -> None:
+        """Take what has ended already, and has not been taken: by a run that broke off, or in the last moment."""
+        while self._window.shards and (notices := await self._results.notices(self._window.shards, wait_ms=1)):
+            await self._take(notices)
+
+    async def finish(self, ended: Sequence[Ended]) -> None:
+        """Write the rows of jobs that ended, then forget the jobs. What Redis has lost of them is sent again.
+
+        First written: after a crash a line may stand there that the ledger does not know, but none is missing.
+        """
+        found = list(zip(ended, await self._results.endings(ended), strict=True))
+        here = [(job, *ending) for job, ending in found if ending]
+        labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
+        late = [outcome.state is State.EXPIRED and self._on_expired is not None for _, _, outcome in here]
+        self._desk.write([self._done(*ending, labels) for ending, over in zip(here, late, strict=True) if not over])
+        # Before anything else can run: a row that was written must not be taken a second time.
+        for job, _, _ in here:
+            self._window.remove(job.handle.own_id, job.row.number)
+        await self._results.forget([job for job, _, _ in here])
+        if any(late) and self._on_expired:
+            self._on_expired()
+        await self._lost([job.row for job, ending in found if not ending])
+
     async def _notices(self) -> list[DoneNotice]:
-        if shards := tuple(self._window.shards):
-            return await self._results.notices(shards)
+        if self._window.shards:
+            return await self._results.notices(self._window.shards)
         await self._window.news()
         return []
 
-    async def _take(self, notices: Iterable[DoneNotice]) -> None:
-        """Rows that are done already, or wait for another run, need no look: their notices only go."""
+    async def _take(self, notices: Sequence[DoneNotice]) -> None:
+        """Rows that have their line already need no look: their notices only go."""
+        rows_of = self._rows_of({notice.handle.own_id for notice in notices})
         ended, stale = {}, []
         for notice in notices:
-            own_id, job = notice.handle.own_id, Ended(notice.handle, notice.attempt, notice)
-            if own_id in self._window.pending and own_id not in ended:
-                ended[own_id] = job
+            own_id = notice.handle.own_id
+            if own_id in rows_of and own_id not in ended:
+                ended[own_id] = Ended(notice.handle, notice.attempt, rows_of[own_id], notice)
             else:
-                stale.append(job)
+                stale.append(notice)
         await self._results.forget(stale)
-        await self._finish(list(ended.values()))
+        await self.finish(list(ended.values()))
+
+    def _rows_of(self, own_ids: Iterable[str]) -> dict[str, Todo]:
+        """Job's id → row, for the rows that have no line yet, be they sent by this run or by an earlier one."""
+        found, others = {}, {}
+        for own_id in own_ids:
+            if own_id in self._window.pending:
+                found[own_id] = self._window.pending[own_id].row
+            elif own_id not in self._window.withdrawn and (place := rows.row_of(self._batch_id, own_id)):
+                others[place] = own_id
+        for row in self._book.rows([number for number, _ in others]) if others else ():
+            own_id = others.get((row.number, row.generation), "")
+            if own_id and row.status is Status.WAITING and not row.bad:
+                found[own_id] = row
+        return found
 
     async def _look(self) -> None:
         """What became of the rows that nobody told of."""
-        handles = [row.handle for row in self._window.pending.values() if row.handle]
-        standings = await self._results.standings(handles)
-        found = list(zip(handles, standings, strict=True))
-        await self._finish([Ended(handle, s.attempt) for handle, s in found if s and s.state.terminal])
-        await self._lost([handle.own_id for handle, standing in found if standing is None])
+        sent = [(pending.row, pending.handle) for pending in self._window.pending.values() if pending.handle]
+        standings = await self._results.standings([handle for _, handle in sent])
+        found = list(zip(sent, standings, strict=True))
+        await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
+        await self._lost([row for (row, _), standing in found if standing is None])
 
-    async def _finish(self, ended: Sequence[Ended]) -> None:
-        """Write first, then forget: after a crash a line may be there twice, but none is missing."""
-        found = list(zip(ended, await self._results.outcomes(ended), strict=True))
-        here = [(job, *pair) for job, pair in found if pair]
-        labels = await self._results.labels([(job.handle.shard, record) for job, record, _ in here])
-        self._desk.write([self._written(job, record, outcome, labels) for job, record, outcome in here])
-        await self._results.forget([job for job, _, _ in here])
-        for job, _, _ in here:
-            self._window.remove(job.handle.own_id)
-        await self._lost([job.handle.own_id for job, pair in found if not pair])
-
-    def _written(self, job: Ended, record: JobRecord, outcome: Outcome, labels: dict[str, str]) -> Written:
-        own_id = job.handle.own_id
-        row, info, usage = self._window.pending[own_id].row, JobInfo(str(job.handle), record, None), outcome.usage
+    def _done(self, job: Ended, times: JobTimes, outcome: Outcome, labels: dict[str, str]) -> Done:
+        usage, submitted_ms = outcome.usage, times.submitted_ms
+        cached = usage.get("prompt_tokens_details")
         finished = FinishedRow(
-            number=row.number,
+            number=job.row.number,
             failed=not rows.succeeded(outcome),
-            worker=labels.get(record.worker, record.worker),
+            worker=labels.get(times.worker, times.worker),
             tokens_in=usage.get("prompt_tokens") or 0,
             tokens_out=usage.get("completion_tokens") or 0,
-            queue_ms=info.queue_ms,
-            ttft_ms=info.ttft_ms,
+            queue_ms=_between(submitted_ms, times.started_ms),
+            ttft_ms=_between(submitted_ms, times.first_token_ms),
+            total_ms=_between(submitted_ms, times.finished_ms),
+            tokens_cached=(cached.get("cached_tokens") or 0) if isinstance(cached, dict) else 0,
         )
-        return rows.answered(own_id, row.custom_id, outcome), finished
+        return job.row, rows.answered(job.handle.own_id, outcome), finished
 
-    async def _lost(self, own_ids: Sequence[str]) -> None:
+    async def _lost(self, lost: Sequence[Todo]) -> None:
         """Redis came back without them: submit them again, but not for ever."""
         again = []
-        for own_id in own_ids:
-            pending = self._window.pending[own_id]
-            if pending.sent < MOST_SENDS:
-                again.append(pending.row)
-                continue
-            row = pending.row
-            self._desk.refuse([BadRow(row.number, row.custom_id, "lost", "the store lost the job several times")])
-            self._window.remove(own_id)
+        for row in lost:
+            own_id = rows.row_id(self._batch_id, row.number, row.generation)
+            pending = self._window.pending.get(own_id)
+            if pending and pending.sent >= MOST_SENDS:
+                self._desk.refuse(row, "lost", "the store lost the job several times")
+                self._window.remove(own_id, row.number)
+            elif pending:
+                again.append(row)
         if again:
             await self._resend(again)
+
+
+def _between(begin_ms: int, end_ms: int) -> int | None:
+    return max(0, end_ms - begin_ms) if end_ms else None

@@ -1,57 +1,103 @@
-"""Where rows end: their output lines are written, then counted."""
+"""Where rows end: their lines are written, then kept in the ledger, then counted."""
 
+import time
 from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from dataclasses import replace
 
 from producer.batch import rows
-from producer.batch.lines import BadRow
+from producer.batch.ledger import Ledger
+from producer.batch.output import Output
+from producer.batch.records import Todo, WrittenLine
 from producer.batch.tally import BatchSummary, FinishedRow
-from protocol.errors import OutputFailed
+from protocol import failpoints
 
-Written = tuple[bytes, FinishedRow]
+Done = tuple[Todo, bytes, FinishedRow]
+"""A row, what its line says, and what is counted of it."""
+SYNC_S = 1.0
+TWINS_A_PAGE = 500
 
 
 class Desk:
     """Writes output lines as rows end."""
 
     def __init__(
-        self, writer: BinaryIO, summary: BatchSummary, on_rows: Callable[[Sequence[FinishedRow]], None]
+        self,
+        output: Output,
+        book: Ledger,
+        summary: BatchSummary,
+        on_rows: Callable[[Sequence[FinishedRow]], None],
+        *,
+        dedup: bool,
     ) -> None:
-        """`on_rows` is called after lines were written."""
-        self._writer = writer
-        self._summary = summary
-        self._on_rows = on_rows
+        """`on_rows` is called after lines were written; `dedup`: rows may have twins, which get their answer too."""
+        self._output, self._book, self._summary, self._on_rows = output, book, summary, on_rows
+        self._dedup = dedup
+        self._synced_at = time.monotonic()
 
-    def write(self, done: Sequence[Written]) -> None:
-        """Write lines, whole and flushed, and count their rows.
+    def write(self, done: Sequence[Done]) -> None:
+        """Write the rows' lines and those of their twins, keep where they stand, and count them.
+
+        Nothing else runs between the two: a task that is cancelled leaves no line that the ledger does not know.
 
         Raises:
             OutputFailed: they can't be written.
             BrokenPipeError: nobody reads them any more.
         """
+        self._write(done)
+        if self._dedup:
+            for one in done:
+                self._fan_out(*one)
+
+    def refuse(self, row: Todo, code: str, message: str) -> None:
+        """Write the line of a row that gets no answer."""
+        finished = FinishedRow(row.number, failed=True)
+        self.write([(row, rows.refused(code, f"line {row.number}: {message}"), finished)])
+
+    def _write(self, done: Sequence[Done]) -> None:
         if not done:
             return
-        try:
-            self._writer.write(b"".join(line for line, _ in done))
-            self._writer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputFailed(f"the output can't be written: {error.strerror}") from None
-        finished = [row for _, row in done]
-        for row in finished:
-            self._summary.add(row)
-        self._on_rows(finished)
+        lines = [(self.line_of(row, content), finished.failed) for row, content, finished in done]
+        places = self._output.append(lines)
+        failpoints.reach("producer.before_commit")
+        if time.monotonic() - self._synced_at >= SYNC_S:
+            self._output.sync()
+            self._synced_at = time.monotonic()
+        self._book.done(
+            [
+                WrittenLine(
+                    number=finished.number,
+                    failed=finished.failed,
+                    file=file,
+                    start=start,
+                    length=len(line),
+                    tokens_in=0 if finished.cached else finished.tokens_in,
+                    tokens_out=0 if finished.cached else finished.tokens_out,
+                    queue_ms=finished.queue_ms,
+                    ttft_ms=finished.ttft_ms,
+                    worker=finished.worker,
+                )
+                for (_, _, finished), (line, _), (file, start) in zip(done, lines, places, strict=True)
+            ]
+        )
+        failpoints.reach("producer.after_commit")
+        for _, _, finished in done:
+            self._summary.add(finished)
+        self._on_rows([finished for _, _, finished in done])
 
-    def refuse(self, bad: Sequence[BadRow]) -> None:
-        """Write the lines of rows that get no answer."""
-        self.write([(self._refusal(row), FinishedRow(row.number, failed=True)) for row in bad])
+    def line_of(self, row: Todo, content: bytes) -> bytes:
+        """A row's whole line."""
+        own_id = rows.row_id(self._summary.batch_id, row.number, row.generation)
+        return rows.line(own_id, row.custom_id, content)
 
-    def _refusal(self, row: BadRow) -> bytes:
-        row_id = own_id(self._summary.batch_id, row.number)
-        return rows.refused(row_id, row.custom_id, row.code, f"line {row.number}: {row.message}")
+    def _fan_out(self, row: Todo, content: bytes, finished: FinishedRow) -> None:
+        after = 0
+        while twins := self._book.twins(row.number, after, TWINS_A_PAGE):
+            after = twins[-1].number
+            self._write([(twin, content, as_twin(finished, twin.number)) for twin in twins])
 
 
-def own_id(batch_id: str, number: int) -> str:
-    """A row's job id."""
-    return f"{batch_id}-{number}"
+def as_twin(finished: FinishedRow, number: int) -> FinishedRow:
+    """What is counted of a row that gets another one's answer: it waited for nothing and ran nowhere."""
+    return replace(
+        finished, number=number, cached=True, worker="", queue_ms=None, ttft_ms=None, total_ms=None, tokens_cached=0
+    )

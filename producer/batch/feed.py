@@ -2,12 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from producer.batch.desk import Desk, own_id
-from producer.batch.lines import BadRow, Line, Row, parse
-from producer.batch.tally import BatchSummary
+from producer.batch.desk import Desk
+from producer.batch.fetch import RowReader
+from producer.batch.ledger import Ledger
+from producer.batch.records import Todo
+from producer.batch.rows import row_id
 from producer.batch.window import Window
 from producer.fleet import Fleet
 from producer.jobs import Job
@@ -25,8 +27,10 @@ from protocol.errors import (
     Unreadable,
 )
 from protocol.handle import Handle
+from protocol.messages import Endpoint
 from protocol.states import Priority
 
+ROWS_A_PAGE = 500
 ROWS_A_TRIP = 100
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
@@ -42,43 +46,39 @@ THE_ROWS_FAULT = (InvalidRequest, UnknownModel, ConflictingId, Unreadable)
 class Terms:
     """What holds for all rows of a batch. `ends_at` is the event loop's time when the batch expires."""
 
+    batch_id: str
     model: str
+    endpoint: Endpoint
     priority: Priority
     ends_at: float | None
-    limit: int | None
     durable: bool = False
+    stream: bool = False
 
 
 class Feeder:
     """Feeds a batch's rows to the fleet."""
 
-    def __init__(self, fleet: Fleet, terms: Terms, window: Window, desk: Desk, summary: BatchSummary) -> None:
+    def __init__(self, fleet: Fleet, terms: Terms, reader: RowReader, book: Ledger, window: Window, desk: Desk) -> None:
         """Feed on `terms`."""
         self._fleet = fleet
         self._terms = terms
+        self._reader = reader
+        self._book = book
         self._window = window
         self._desk = desk
-        self._summary = summary
 
-    async def feed(self, blocks: AsyncIterator[list[Line | BadRow]]) -> None:
-        """Submit all rows, or the first `limit` of them."""
-        async for lines in blocks:
-            left = len(lines) if self._terms.limit is None else self._terms.limit - self._summary.rows_in
-            await self._feed([parse(line) if isinstance(line, Line) else line for line in lines[:left]])
-            if self._summary.rows_in == self._terms.limit:
-                break
+    async def feed(self) -> None:
+        """Submit all rows that have no line yet, in the ledger's order."""
+        after = 0
+        while page := self._book.todo(after, ROWS_A_PAGE):
+            after = page[-1].place
+            while page:
+                count = await self._window.room(min(len(page), ROWS_A_TRIP))
+                now, page = page[:count], page[count:]
+                await self.send([row for row in now if row.number not in self._window.early])
         self._window.close()
 
-    async def _feed(self, rows: Sequence[Row | BadRow]) -> None:
-        self._summary.rows_in += len(rows)
-        self._desk.refuse([row for row in rows if isinstance(row, BadRow)])
-        good = [row for row in rows if isinstance(row, Row)]
-        while good:
-            count = await self._window.room(min(len(good), ROWS_A_TRIP))
-            now, good = good[:count], good[count:]
-            await self.send(now)
-
-    async def send(self, rows: Sequence[Row]) -> None:
+    async def send(self, rows: Sequence[Todo]) -> None:
         """Submit rows until each is accepted or refused for good.
 
         Raises:
@@ -91,52 +91,49 @@ class Feeder:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def _attempt(self, rows: Sequence[Row]) -> list[Row]:
+    async def _attempt(self, rows: Sequence[Todo]) -> list[Todo]:
         """Submit rows once; those to submit again."""
         left_s = self._time_left_s()
-        if left_s is not None and left_s < SHORTEST_S:
-            for row in rows:
-                self._refuse(row, "batch_expired", "the batch's deadline passed before the row was submitted")
-            return []
+        if left_s is not None:
+            left_s = max(left_s, SHORTEST_S)
         requests = [self._request(row, left_s) for row in rows]
         answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
         return [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
 
-    def _settle(self, row: Row, answer: Job | FleetError) -> bool:
+    def _settle(self, row: Todo, answer: Job | FleetError) -> bool:
         """Act on one answer; False: submit the row again."""
+        own_id = self._own_id(row)
         if isinstance(answer, Job):
-            self._window.accept(self._own_id(row), answer.handle)
+            self._window.accept(own_id, answer.handle)
         elif isinstance(answer, THE_ROWS_FAULT):
-            self._refuse(row, answer.code, str(answer))
+            self._desk.refuse(row, answer.code, str(answer))
+            self._window.remove(own_id, row.number)
         elif isinstance(answer, LATER):
             return False
         elif isinstance(answer, NotDurable):
-            self._window.accept(self._own_id(row), Handle.parse(answer.handle))
+            self._window.accept(own_id, Handle.parse(answer.handle))
             # Unless it has ended meanwhile, and its answer is written: its id must not run anew.
-            return self._own_id(row) not in self._window.pending
+            return own_id not in self._window.pending
         else:
             raise answer
         return True
 
-    def _refuse(self, row: Row, code: str, message: str) -> None:
-        self._desk.refuse([BadRow(row.number, row.custom_id, code, message)])
-        self._window.remove(self._own_id(row))
-
-    def _request(self, row: Row, left_s: float | None) -> JobRequest:
+    def _request(self, row: Todo, left_s: float | None) -> JobRequest:
         return JobRequest(
             model=self._terms.model,
-            body=row.body,
-            endpoint=row.endpoint,
+            body=self._reader.body(row),
+            endpoint=self._terms.endpoint,
             priority=self._terms.priority,
             deadline=left_s,
             best_effort=True,
             id=self._own_id(row),
-            reply_to=self._summary.batch_id,
+            reply_to=self._terms.batch_id,
+            stream=self._terms.stream,
         )
 
     def _time_left_s(self) -> float | None:
         ends_at = self._terms.ends_at
         return None if ends_at is None else ends_at - asyncio.get_running_loop().time()
 
-    def _own_id(self, row: Row) -> str:
-        return own_id(self._summary.batch_id, row.number)
+    def _own_id(self, row: Todo) -> str:
+        return row_id(self._terms.batch_id, row.number, row.generation)

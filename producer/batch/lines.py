@@ -1,5 +1,6 @@
 """Reads batch files: bytes to lines, lines to rows. Pure: no files, no Redis."""
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
@@ -10,15 +11,18 @@ from protocol.wire import JsonObject
 
 _BOM = b"\xef\xbb\xbf"
 _AROUND_BYTES = 64 * 1024
+_PLACE = re.compile(r": line 1 column ([0-9]+) \(char [0-9]+\)$")
+_SURROGATE = re.compile(r"(no|invalid) (low|high) surrogate in string")
 _ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that is not blank; `number` counts all lines of the file from 1."""
+    """One line that is not blank; `number` counts all lines of the file from 1, `start` its bytes before the data."""
 
     number: int
     data: bytes
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,17 @@ class BadRow:
     custom_id: str | None
     code: str
     message: str
+    param: str | None = None
+    """The field that is wrong."""
+
+
+class _Fault(Exception):
+    """What is wrong with a row: its code, field and rule."""
+
+    def __init__(self, param: str, rule: str, code: str = InvalidRequest.code) -> None:
+        super().__init__(f"{param}: {rule}")
+        self.param = param
+        self.code = code
 
 
 def longest_line(max_body_bytes: int) -> int:
@@ -56,7 +71,7 @@ class LineSplitter:
         """Begin at line 1."""
         self._max_bytes = max_bytes
         self._rest: list[bytes] = []
-        self._held = self._number = 0
+        self._held = self._number = self._start = 0
 
     def feed(self, data: bytes) -> list[Line | BadRow]:
         """The lines that `data` completes."""
@@ -84,32 +99,40 @@ class LineSplitter:
             self._rest.append(part)
 
     def _line(self) -> list[Line | BadRow]:
-        data, held = b"".join(self._rest), self._held
+        data, held, start = b"".join(self._rest), self._held, self._start
         self._rest, self._held = [], 0
         self._number += 1
+        self._start += held + 1
         if held > self._max_bytes:
             message = f"the line has {held} bytes; the limit is {self._max_bytes}"
             return [BadRow(self._number, None, "too_large", message)]
-        data = (data.removeprefix(_BOM) if self._number == 1 else data).removesuffix(b"\r")
-        return [Line(self._number, data)] if data.strip() else []
+        if self._number == 1 and data.startswith(_BOM):
+            data, start = data.removeprefix(_BOM), len(_BOM)
+        data = data.removesuffix(b"\r")
+        return [Line(self._number, data, start)] if data.strip() else []
 
 
-def parse(line: Line) -> Row | BadRow:
-    """Read one line; the body itself is checked when it is submitted."""
+def parse(line: Line, *, wide_integers: bool = False) -> Row | BadRow:
+    """Read one line; its body is not checked. `wide_integers`: integers of over 64 bits are read too, as floats."""
     try:
         line.data.decode()
         # One level more than a body may have: the row is around it.
-        data = wire.loads_of_user(line.data, wire.MAX_NESTING + 1)
+        data = wire.loads_of_user(line.data, wire.MAX_NESTING + 1, wide_integers=wide_integers)
     except UnicodeDecodeError as error:
         return BadRow(line.number, None, "invalid_json_line", f"not UTF-8 at byte {error.start} of the line")
     except InvalidRequest as error:
-        return BadRow(line.number, _known_id(line.data), "invalid_json_line", error.message)
+        return BadRow(line.number, _known_id(line.data), "invalid_json_line", _in_line(error.message))
     if not isinstance(data, dict):
         return BadRow(line.number, None, "invalid_json_line", "the line is no JSON object")
     try:
         return Row(line.number, _custom_id(data), _endpoint(data), _body(data))
-    except InvalidRequest as error:
-        return BadRow(line.number, _known_id(line.data), error.code, error.message)
+    except _Fault as fault:
+        return BadRow(line.number, _known_id(line.data), fault.code, str(fault), fault.param)
+
+
+def _in_line(message: str) -> str:
+    """The reader's words, without the number that it gives the one line that it sees, and plainer for surrogates."""
+    return _SURROGATE.sub("a lone surrogate in a text", _PLACE.sub(r" at character \1 of the line", message))
 
 
 def _known_id(data: bytes) -> str | None:
@@ -125,23 +148,25 @@ def _known_id(data: bytes) -> str | None:
 def _custom_id(data: JsonObject) -> str:
     custom_id = data.get("custom_id")
     if not isinstance(custom_id, str) or not custom_id:
-        raise InvalidRequest("custom_id: a text is required")
+        raise _Fault("custom_id", "a text is required")
     return custom_id
 
 
 def _endpoint(data: JsonObject) -> Endpoint:
     if data.get("method") != "POST":
-        raise InvalidRequest("method: it must be POST")
+        raise _Fault("method", "it must be POST")
+    url = data.get("url")
     for endpoint in _ENDPOINTS:
-        if data.get("url") == endpoint:
+        if url == endpoint:
             return endpoint
-    raise InvalidRequest(f"url: it must be one of {', '.join(_ENDPOINTS)}")
+    code = "url_mismatch" if isinstance(url, str) else InvalidRequest.code
+    raise _Fault("url", f"it must be one of {', '.join(_ENDPOINTS)}", code)
 
 
 def _body(data: JsonObject) -> JsonObject:
     body = data.get("body")
     if not isinstance(body, dict):
-        raise InvalidRequest("body: an object is required")
+        raise _Fault("body", "an object is required")
     if body.get("stream"):
-        raise InvalidRequest("body.stream: batches are not streamed")
+        raise _Fault("body.stream", "batches are not streamed")
     return body

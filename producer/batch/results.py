@@ -3,16 +3,18 @@
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from producer.batch.records import Todo
 from protocol import functions, reads
 from protocol.call import Call, patiently, run, run_all, value_of
 from protocol.errors import Unreadable
 from protocol.handle import Handle, Shard
-from protocol.messages import DoneNotice, JobRecord, Outcome
-from protocol.reads import Standing
+from protocol.messages import DoneNotice, Outcome
+from protocol.reads import JobTimes, Standing
+from protocol.states import State
 from protocol.store import BLOCK_MS
 
 T = TypeVar("T")
@@ -20,10 +22,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job that ended, of which `notice` told, if any did."""
+    """A row's job that ended, of which `notice` told, if any did."""
 
     handle: Handle
     attempt: int
+    row: Todo
     notice: DoneNotice | None = None
 
 
@@ -34,48 +37,61 @@ class Results:
         """The tenant's jobs whose ends are told to `batch_id`."""
         self._redis = redis
         self._tenant = tenant
-        self._batch_id = batch_id
+        self.batch_id = batch_id
         self._seen: dict[Shard, str] = {}
         self._labels: dict[str, str] = {}
 
-    async def notices(self, shards: Sequence[Shard]) -> list[DoneNotice]:
-        """Wait a second at most for jobs that ended."""
+    async def notices(self, shards: Sequence[Shard], wait_ms: int | None = None) -> list[DoneNotice]:
+        """Wait a second at most, or `wait_ms`, for jobs that ended."""
         last = [self._seen.get(shard, "0") for shard in shards]
-        call = reads.done_after(shards, self._tenant, self._batch_id, last, BLOCK_MS)
+        call = reads.done_after(shards, self._tenant, self.batch_id, last, wait_ms or BLOCK_MS)
         notices = await _insist(lambda: run(self._redis, call))
         self._seen |= {notice.handle.shard: notice.entry_id for notice in notices}
         return notices
+
+    def rewind(self) -> None:
+        """Tell of each end again that was not forgotten: whoever took it may have been broken off."""
+        self._seen.clear()
 
     async def standings(self, handles: Sequence[Handle]) -> list[Standing | None]:
         """How jobs stand; None for a job that is gone, or that can't be read."""
         return await self._each([reads.standing(handle) for handle in handles])
 
-    async def outcomes(self, ended: Sequence[Ended]) -> list[tuple[JobRecord, Outcome] | None]:
-        """Records and outcomes; None for a job that is gone, or that can't be read."""
-        records = await self._each([reads.job_record(job.handle) for job in ended])
-        outcomes = await self._each([reads.outcome(job.handle) for job in ended])
-        pairs = zip(records, outcomes, strict=True)
-        return [(record, outcome) if record and outcome else None for record, outcome in pairs]
+    async def endings(self, ended: Sequence[Ended]) -> list[tuple[JobTimes, Outcome] | None]:
+        """Times and outcomes; None for a job that is gone, or that can't be read."""
+        times: list[Call[Any]] = [reads.job_times(job.handle) for job in ended]
+        found = await self._each(times + [reads.outcome(job.handle) for job in ended])
+        pairs = zip(found[: len(ended)], found[len(ended) :], strict=True)
+        return [
+            (first, second) if isinstance(first, JobTimes) and isinstance(second, Outcome) else None
+            for first, second in pairs
+        ]
 
-    async def labels(self, jobs: Sequence[tuple[Shard, JobRecord]]) -> dict[str, str]:
+    async def labels(self, jobs: Sequence[tuple[Shard, JobTimes]]) -> dict[str, str]:
         """Worker id → label, for the workers of these jobs that are still there: a label is what people know."""
-        workers = dict.fromkeys((shard, job.worker) for shard, job in jobs)
+        workers = {(shard, times.worker) for shard, times in jobs}
         new = [(shard, worker) for shard, worker in workers if worker and worker not in self._labels]
         found = await self._each([reads.worker_record(shard, worker) for shard, worker in new])
         self._labels |= {worker: record.label for (_, worker), record in zip(new, found, strict=True) if record}
         return self._labels
 
-    async def forget(self, ended: Sequence[Ended]) -> None:
+    async def forget(self, ended: Sequence[Ended | DoneNotice]) -> None:
         """Delete ended jobs and the notices that told of them."""
         await self._all([self._forgetting(job) for job in ended])
 
-    async def withdraw(self, handles: Sequence[Handle]) -> None:
-        """Cancel jobs that nobody will collect; one that can't be reached expires."""
-        await run_all(self._redis, [functions.cancel(handle) for handle in handles])
+    async def withdraw(self, handles: Sequence[Handle]) -> list[State | None]:
+        """Cancel jobs that nobody will collect; how each stood, None where Redis does not tell. Never waits for it.
 
-    def _forgetting(self, job: Ended) -> Call[bool]:
-        if job.notice is not None:
-            return functions.forget_notice(self._batch_id, job.notice)
+        Raises:
+            StoreUnavailable: Redis is away; the jobs expire.
+        """
+        states = await run_all(self._redis, [functions.cancel(handle) for handle in handles])
+        return [state if isinstance(state, State) else None for state in states]
+
+    def _forgetting(self, job: Ended | DoneNotice) -> Call[bool]:
+        notice = job if isinstance(job, DoneNotice) else job.notice
+        if notice is not None:
+            return functions.forget_notice(self.batch_id, notice)
         return functions.forget(job.handle, job.attempt)
 
     async def _each(self, calls: Sequence[Call[T | None]]) -> list[T | None]:

@@ -1,146 +1,88 @@
 """Runs a batch from file to file."""
 
 import asyncio
-import secrets
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from producer import requests
-from producer.batch import files
-from producer.batch.collect import Collector
-from producer.batch.desk import Desk
-from producer.batch.feed import Feeder, Terms
-from producer.batch.lines import longest_line
-from producer.batch.results import Results
+from producer.batch.begin import begin
+from producer.batch.course import Course
+from producer.batch.options import WINDOW, BatchOptions, OnInvalid, Order
+from producer.batch.outlets import Outlet, Outlets
+from producer.batch.output import STANDARD
+from producer.batch.progress import Progress
 from producer.batch.tally import BatchSummary, FinishedRow
-from producer.batch.window import Window
 from producer.fleet import Fleet
-from producer.requests import Deadline, JobRequest
-from protocol.errors import FleetError, InvalidRequest
+from producer.requests import Deadline
+from protocol.messages import Endpoint
 from protocol.states import Priority
 
-WINDOW = 256
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a batch stands."""
-
-    rows_total: int | None
-    """None when the input can be read only once."""
-    rows_in: int
-    rows_out: int
-    rows_failed: int
-    rows_in_redis: int
-    tokens_out: int
-    seconds: float
-
-
-def _ignore(_: object) -> None:
+def ignore(_: object) -> None:
     """For callers who want no news."""
 
 
-async def run_batch(  # noqa: PLR0913 - a batch's options
+async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where they are checked
     fleet: Fleet,
     source: str | Path,
     target: str | Path,
     *,
+    errors: str | Path | None = None,
+    batch_id: str = "",
     limit: int | None = None,
     model: str | None = None,
+    endpoint: Endpoint | None = None,
     priority: Priority | str = "medium",
     deadline: Deadline | None = None,
     window: int = WINDOW,
+    order: Order = "completion",
+    on_invalid: OnInvalid = "fail",
+    dedup: bool = False,
+    max_errors: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
     durable: bool = False,
-    on_progress: Callable[[Progress], None] = _ignore,
-    on_row: Callable[[FinishedRow], None] = _ignore,
+    stream: bool = False,
+    keep: bool = False,
+    cancel: asyncio.Event | None = None,
+    on_progress: Callable[[Progress], None] = ignore,
+    on_row: Callable[[FinishedRow], None] = ignore,
 ) -> BatchSummary:
-    """Run each row of an OpenAI batch file; write exactly one output line for each, in the order in which they end.
+    """Run each row of an OpenAI batch file; in every end there is exactly one output line for each.
+
+    A task that is cancelled withdraws the rows that are under way and closes the files as those of a batch that was
+    cancelled; `resume` goes on with it, as after a crash or any other end.
 
     Args:
         fleet: where to.
         source: the input file; `-` is stdin, `.gz` is unpacked.
-        target: the output file, which is replaced; `-` is stdout.
-        limit: take only so many rows.
-        model: run all rows on this model, whatever they name.
-        priority: of all rows.
-        deadline: of the whole batch, as of one job.
-        window: how many rows are in Redis at once.
-        durable: see `Fleet.submit`; for each row.
-        on_progress: called whenever rows were written.
+        target: the output file; `-` is stdout, `.gz` is packed. Its state stands beside it.
+        errors: where the lines of failed rows go; None: to `target` too.
+        batch_id, limit, model, endpoint, priority, deadline, window, order: see `BatchOptions`.
+        on_invalid, dedup, max_errors, resume, overwrite, durable, stream, keep: see `BatchOptions`.
+        cancel: once it is set, the batch ends as cancelled.
+        on_progress: called once the input is validated, then whenever rows were written.
         on_row: called for each row that was written.
 
     Raises:
-        SetupError: a file can't be opened; or `durable` is asked of a Redis that cannot tell when a write is safe.
+        BatchInvalid: lines of the input are no requests, and were not to be skipped; nothing was run.
+        SetupError: a file can't be opened or is there already, or `durable` is asked of a Redis that can't tell.
+        InputChanged: the input is not what it was when the batch began.
         OutputFailed, BrokenPipeError: the output can't be written, or nobody reads it any more; rows are withdrawn.
         InvalidRequest, NotAllowed: an option breaks a rule; the Redis user lacks a right.
     """
-    begin = asyncio.get_running_loop().time()
-    terms = replace(_terms(model, priority, deadline, limit, begin), durable=durable)
-    summary, places = BatchSummary(f"batch-{secrets.token_hex(6)}"), Window(window)
-    results = Results(fleet.redis, fleet.tenant, summary.batch_id)
-    with files.opened(source, target) as (reader, writer):
-        longest = longest_line(fleet.settings.max_body_bytes)
-        rows_total = await asyncio.to_thread(files.count_rows, source, limit, longest)
-        desk = Desk(writer, summary, _teller(summary, places, rows_total, begin, on_progress, on_row))
-        feeder = Feeder(fleet, terms, places, desk, summary)
-        try:
-            collector = Collector(results, places, desk, feeder.send)
-            await _both(feeder.feed(files.blocks(reader, longest)), collector.collect())
-        finally:
-            await _withdraw(results, places)
-    summary.seconds = asyncio.get_running_loop().time() - begin
-    return summary
+    given = locals()
+    options = BatchOptions(**{name: given[name] for name in BatchOptions.__dataclass_fields__} | {"model": model or ""})
+    options.check()
+    with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch:
+        err = None if errors is None else Outlet(_whole(errors))
+        outlets = Outlets(Outlet(_whole(target)), err, options.order == "input", Path(scratch))
+        book, resumed = await begin(fleet, str(_whole(source)), outlets, options)
+        with book:
+            course = await Course.open(fleet, outlets, options, book, resumed=resumed)
+            return await course.run(cancel, on_progress, on_row)
 
 
-def _terms(
-    model: str | None, priority: Priority | str, deadline: Deadline | None, limit: int | None, begin: float
-) -> Terms:
-    if limit is not None and limit < 0:
-        raise InvalidRequest("limit: it must not be negative")
-    ends_at = None if deadline is None else begin + requests.deadline_s(deadline, datetime.now(UTC))
-    return Terms(model or "", requests.priority_of(JobRequest(priority=priority)), ends_at, limit)
-
-
-def _teller(
-    summary: BatchSummary,
-    places: Window,
-    rows_total: int | None,
-    begin: float,
-    on_progress: Callable[[Progress], None],
-    on_row: Callable[[FinishedRow], None],
-) -> Callable[[Sequence[FinishedRow]], None]:
-    """What the desk calls after it has written rows."""
-
-    def tell(finished: Sequence[FinishedRow]) -> None:
-        summary.seconds = asyncio.get_running_loop().time() - begin
-        counts = (summary.rows_in, summary.rows_out, summary.rows_failed, len(places.pending))
-        for row in finished:
-            on_row(row)
-        on_progress(Progress(rows_total, *counts, summary.tokens_out, summary.seconds))
-
-    return tell
-
-
-async def _both(feeding: Coroutine[None, None, None], collecting: Coroutine[None, None, None]) -> None:
-    """Until both have ended, or one has failed."""
-    tasks = [asyncio.create_task(feeding), asyncio.create_task(collecting)]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _withdraw(results: Results, places: Window) -> None:
-    """A batch that is broken off leaves no work behind."""
-    handles = [row.handle for row in places.pending.values() if row.handle]
-    if handles:
-        with suppress(FleetError):
-            await results.withdraw(handles)
+def _whole(path: str | Path) -> Path:
+    """The same file from any folder; a symbolic link stays one."""
+    return Path(path) if str(path) == STANDARD else Path(path).absolute()

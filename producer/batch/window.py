@@ -1,9 +1,10 @@
 """The rows that are in Redis: never more than the window holds, however long the file is."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from producer.batch.lines import Row
+from producer.batch.records import Todo
 from protocol.errors import InvalidRequest
 from protocol.handle import Handle, Shard
 
@@ -12,7 +13,7 @@ from protocol.handle import Handle, Shard
 class Pending:
     """A row on its way."""
 
-    row: Row
+    row: Todo
     handle: Handle | None = None
     """None until it was accepted."""
     sent: int = 0
@@ -20,10 +21,10 @@ class Pending:
 
 
 class Window:
-    """Places for rows; the row's own id names it."""
+    """Places for rows; the id of the row's job names it."""
 
-    def __init__(self, size: int) -> None:
-        """All places are free.
+    def __init__(self, size: int, shards: Iterable[Shard] = ()) -> None:
+        """All places are free; `shards` may hold rows of an earlier run.
 
         Raises:
             InvalidRequest: there is none.
@@ -34,10 +35,16 @@ class Window:
         self._room = asyncio.Event()
         self._news = asyncio.Event()
         self.pending: dict[str, Pending] = {}
-        self.shards: list[Shard] = []
+        self.shards: list[Shard] = list(shards)
         """Every shard that ever took a row."""
         self.closed = False
         """True once no new row will come."""
+        self.early: set[int] = set()
+        """Rows that ended before they were sent: an earlier run had sent them."""
+        self.withdrawn: set[str] = set()
+        """Jobs that were cancelled by us: their ends are nobody's answer."""
+        if self.shards:
+            self._news.set()
 
     async def room(self, most: int) -> int:
         """Wait for a free place; how many there are, at most `most`."""
@@ -46,7 +53,7 @@ class Window:
             await self._room.wait()
         return min(most, self._size - len(self.pending))
 
-    def add(self, own_id: str, row: Row) -> None:
+    def add(self, own_id: str, row: Todo) -> None:
         """Take a place, before the row is submitted: its end may be told before the submit's answer is here."""
         self.pending.setdefault(own_id, Pending(row)).sent += 1
 
@@ -58,10 +65,12 @@ class Window:
             self.shards.append(handle.shard)
         self._news.set()
 
-    def remove(self, own_id: str) -> None:
-        """The row is done: its place is free."""
+    def remove(self, own_id: str, number: int) -> None:
+        """The row is done: its place, if it had one, is free."""
         if self.pending.pop(own_id, None):
             self._room.set()
+        else:
+            self.early.add(number)
 
     def close(self) -> None:
         """No new row will come."""

@@ -1,6 +1,12 @@
 """The Redis function library: one Lua file a function, and its Python signature beside it."""
 
 from protocol.functions.assign import Move, assign
+from protocol.functions.batch_cancel import batch_cancel
+from protocol.functions.batch_create import batch_create
+from protocol.functions.batch_drop import batch_drop
+from protocol.functions.batch_release import batch_release
+from protocol.functions.batch_take import batch_take
+from protocol.functions.batch_write import BatchLease, batch_write
 from protocol.functions.beat import Beat, beat
 from protocol.functions.cancel import cancel
 from protocol.functions.command import Command, command
@@ -19,6 +25,7 @@ __all__ = [
     "NO_QUOTAS",
     "STALE",
     "UPROOTED",
+    "BatchLease",
     "Beat",
     "Command",
     "Fault",
@@ -31,6 +38,12 @@ __all__ = [
     "TickTimes",
     "Ticked",
     "assign",
+    "batch_cancel",
+    "batch_create",
+    "batch_drop",
+    "batch_release",
+    "batch_take",
+    "batch_write",
     "beat",
     "cancel",
     "command",

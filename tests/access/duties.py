@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol import access, durability, functions, keys, outlook, reads, watch
+from protocol import access, batch_reads, durability, functions, keys, outlook, reads, watch
 from protocol.access import Role
+from protocol.batches import BatchChange, BatchName, BatchSpec, BatchStatus
 from protocol.call import Call
-from protocol.functions import Beat
+from protocol.functions import BatchLease, Beat
 from protocol.messages import LoadReport
 from protocol.outlook import Outlook
 from protocol.states import Priority
@@ -19,6 +20,9 @@ from tests.support.driver import Driver
 Calls = Callable[[Driver], Sequence[Call[Any]]]
 ORPHAN = f"{1:016d}:{HANDLE.ref}"
 """A lane's entry of a job that is not there."""
+BATCH = BatchName("t", "batch_1")
+BATCH_SPEC = BatchSpec(input_file_id="file-1", endpoint="/v1/completions")
+MY_LEASE = BatchLease(BATCH, "me", 1_000)
 PLACE = "*.w1"
 """How a worker's user is kept to its keys; the worker of the branches is called `w1` alone."""
 
@@ -37,7 +41,9 @@ def roles() -> dict[str, Role]:
     worker = access.worker("w1")
     own = replace(worker, grants=[grant.replace(PLACE, "w1") for grant in worker.grants])
     made = access.users(["t"], [])
-    return {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics")} | {"worker": own}
+    return {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics", "runner")} | {
+        "worker": own
+    }
 
 
 def dead(driver: Driver) -> None:
@@ -153,6 +159,24 @@ def _inbox(_: Driver) -> list[Call[Any]]:
     return [reads.inbox_after(SHARD, "w1", "0", 1), reads.followers([HANDLE])]
 
 
+def _no_batch(_: Driver) -> None:
+    """Nothing is there."""
+
+
+def _a_batch(driver: Driver) -> None:
+    driver.run(functions.batch_create(BATCH, BATCH_SPEC))
+
+
+def _my_batch(driver: Driver) -> None:
+    _a_batch(driver)
+    driver.run(functions.batch_take(BATCH, MY_LEASE.token, MY_LEASE.lease_ms))
+
+
+def _an_ended_batch(driver: Driver) -> None:
+    _my_batch(driver)
+    driver.run(_write(BatchStatus.FAILED))
+
+
 DUTIES: dict[str, list[Duty]] = {
     "producer-t": [
         *_branches("submit", "cancel", "forget"),
@@ -180,7 +204,55 @@ DUTIES: dict[str, list[Duty]] = {
         Duty("reads", _waiting, _reads_of_a_scheduler),
     ],
     "metrics": [Duty("status", _waiting, _status)],
+    "runner": [],
 }
+DUTIES["producer-t"] += [
+    Duty("batches", _no_batch, lambda _: [functions.batch_create(BATCH, BATCH_SPEC), *_reads_of_batches()]),
+    Duty("cancel-batch", _a_batch, lambda _: [functions.batch_cancel(BATCH)]),
+    Duty("drop-batch", _an_ended_batch, lambda _: [functions.batch_drop(BATCH)]),
+]
+DUTIES["runner"] += [
+    *DUTIES["producer-t"],
+    Duty("takes-a-batch", _a_batch, lambda _: [functions.batch_take(BATCH, "me", 1_000)]),
+    Duty("runs-a-batch", _my_batch, lambda _: _run_of_a_batch()),
+    Duty("ends-a-batch", _my_batch, lambda _: _end_of_a_batch()),
+    Duty("hands-over", _my_batch, lambda _: [functions.batch_release(MY_LEASE)]),
+    Duty("chores", _an_ended_batch, lambda _: _chores()),
+    Duty("arq", _no_batch, lambda _: _arq()),
+]
+
+
+def _reads_of_batches() -> list[Call[Any]]:
+    return [batch_reads.batch_record(BATCH), batch_reads.batch_ids("t", 1), batch_reads.batch_place(BATCH)]
+
+
+def _write(status: BatchStatus | None = None, keep_ms: int = 1_000) -> Call[Any]:
+    return functions.batch_write(MY_LEASE, BatchChange(status), keep_ms, notify=True)
+
+
+def _run_of_a_batch() -> list[Call[Any]]:
+    return [_write(), _write(BatchStatus.IN_PROGRESS), batch_reads.living_batches(), batch_reads.idle_batches(1)]
+
+
+def _end_of_a_batch() -> list[Call[Any]]:
+    return [_write(BatchStatus.FAILED)]
+
+
+def _chores() -> list[Call[Any]]:
+    return [batch_reads.outdated_batches(1), batch_reads.untold_batches(1), batch_reads.told(BATCH)]
+
+
+def _arq() -> list[Call[Any]]:
+    """The commands that arq gives for a job's life, a cron job's and its own health."""
+    queue, job, running, tried = keys.BATCH_RUNS, "arq:job:1", "arq:in-progress:1", "arq:retry:1"
+    lines = (
+        *("INFO memory", "INFO clients", "INFO server", "DBSIZE", f"PSETEX {queue}:health-check 9 x"),
+        *(f"DEL {queue}:health-check", f"WATCH {job}", f"EXISTS {job} arq:result:1", "UNWATCH", "MULTI", "EXEC"),
+        *(f"PSETEX {job} 9999 x", f"ZADD {queue} 1 1", f"ZRANGEBYSCORE {queue} -inf 1", f"ZSCORE {queue} 1"),
+        *(f"PSETEX {running} 9999 1", f"GET {job}", f"INCRBY {tried} 1", f"EXPIRE {tried} 9", f"PEXPIRE {running} 9"),
+        *(f"ZINCRBY {queue} 1 1", f"ZCARD {queue}", "ZREM arq:abort 1", f"ZREM {queue} 1", f"DEL {job} {tried}"),
+    )
+    return [Call(tuple(line.split()), lambda reply: reply) for line in lines]
 
 
 def _assign_orphan() -> Call[Any]:

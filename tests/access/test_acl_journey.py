@@ -1,21 +1,25 @@
 """The real roles, each under its own user: nothing that they try is refused on the way."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from producer.batch import run_batch
+from producer.batch.store import FileStore
 from producer.events import End, Tokens
 from producer.fleet import Fleet
+from protocol.batches import BatchStatus
 from protocol.errors import NotAllowed, UnknownJob
 from protocol.settings import Settings
 from protocol.states import State
 from tests.access.fleet import denials, url_of
 from tests.journey.conftest import MODEL, scheduler, worker
 from tests.support.servers import Server
+from tokenfleet.runner.service import run_runner
 
 SETTINGS = Settings(redis_patience_s=5)
 
@@ -71,6 +75,45 @@ async def test_every_role_does_its_work(guarded_server: Server, tmp_path: Path) 
         for handle in (str(through), str(through)[:-1] + "~"):
             with pytest.raises(UnknownJob):
                 await producer.result(handle, timeout=1)
+
+
+@asynccontextmanager
+async def batch_runner(server: Server, folder: Path) -> AsyncIterator[None]:
+    """`tokenfleet batch-runner`, as its user; its batches are handed over at the end."""
+    settings = SETTINGS.model_copy(update={"redis_url": url_of(server, "runner"), "webhook_url": "http://127.0.0.1:1/"})
+    running = asyncio.create_task(run_runner(settings, FileStore(folder), 2))
+    try:
+        async with asyncio.timeout(30):
+            yield
+    finally:
+        running.cancel()
+        ended = await asyncio.gather(running, return_exceptions=True)
+        assert [error for error in ended if not isinstance(error, asyncio.CancelledError)] == []
+
+
+async def test_a_runner_runs_the_batches_of_all_tenants(guarded_server: Server, tmp_path: Path) -> None:
+    server, store = guarded_server, tmp_path / "store"
+    async with (
+        nothing_is_refused(server),
+        scheduler(url_of(server, "scheduler")),
+        worker(url_of(server, "worker-worker-1"), "worker-1"),
+        Fleet(url_of(server, "metrics"), settings=SETTINGS) as metrics,
+    ):
+        await metrics.ready(MODEL, 20)
+        async with batch_runner(server, store), AsyncExitStack() as stack:
+            settings = SETTINGS.model_copy(update={"store": store})
+            for tenant in ("acme", "evil"):
+                url = url_of(server, f"producer-{tenant}")
+                fleet = await stack.enter_async_context(Fleet(url, tenant=tenant, settings=settings))
+                name = (await fleet.batches.submit(rows(tmp_path))).name
+                *_, last = [record async for record in fleet.batches.watch(name.id)]
+                assert (last.status, last.counts.completed) == (BatchStatus.COMPLETED, 5)
+                assert [record.name for record in await fleet.batches.list()] == [name]
+                later = (await fleet.batches.submit(rows(tmp_path), window=3600)).name
+                await fleet.batches.cancel(later.id)
+                *_, last = [record async for record in fleet.batches.watch(later.id)]
+                assert last.status is BatchStatus.CANCELLED
+                await fleet.batches.delete(name.id)
 
 
 async def test_the_file_and_the_client_each_keep_tenants_apart(guarded_server: Server) -> None:

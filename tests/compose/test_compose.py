@@ -156,7 +156,20 @@ def compose_redis(tmp_path: Path) -> Iterator[Server]:
     server.stop()
 
 
-async def test_the_fleet_of_the_file_serves_a_job(compose_redis: Server) -> None:
+def test_the_store_is_a_volume_that_the_runner_may_write_to() -> None:
+    (mount,) = SERVICES["batch-runner"]["volumes"]
+    volume, folder = mount.split(":")
+    assert volume in COMPOSE["volumes"]
+    owner = SERVICES["batch-runner"]["user"].split(":")[0]
+    assert f"RUN install -d -o {owner} -g {owner} -m 0700 {folder}\n" in DOCKERFILE
+
+
+async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(compose_redis: Server, tmp_path: Path) -> None:
+    store, source = tmp_path / "store", tmp_path / "in.jsonl"
+    runner = [str(store) if word == "/store" else word for word in SERVICES["batch-runner"]["command"]]
+    body = {"model": "demo", "prompt": "Hello", "max_tokens": 4}
+    row = {"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": body}
+    source.write_text(json.dumps(row))
     environment = os.environ | SERVICES["scheduler"]["environment"] | {"TOKENFLEET_REDIS_URL": compose_redis.url}
 
     def run(command: list[str]) -> "subprocess.CompletedProcess[str]":
@@ -173,9 +186,14 @@ async def test_the_fleet_of_the_file_serves_a_job(compose_redis: Server) -> None
         role(SERVICES["scheduler"]["command"], environment),
         role(SERVICES["worker-1"]["command"], environment),
         role(SERVICES["worker-2"]["command"], environment),
+        role(runner, environment),
     ):
         for name in ROLES:
             await eventually(partial(healthy, name), timeout_s=20)
         answer = run(["submit", "--model", "demo", "--wait", "--json", "--max-tokens", "8", "Hello"])
         assert answer.returncode == 0, answer.stderr
         assert json.loads(answer.stdout.splitlines()[-1])
+        submitted = run(["batch", "submit", "-i", str(source), "--store", str(store)])
+        assert submitted.returncode == 0, submitted.stderr
+        watched = run(["batch", "watch", submitted.stdout.strip()])
+        assert watched.returncode == 0, watched.stdout

@@ -11,7 +11,6 @@ from producer.batch import Progress, run_batch
 from producer.fleet import Fleet
 from protocol import errors, reads
 from protocol.call import run
-from protocol.handle import Shard
 from protocol.states import Priority
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.tiny import MODEL, TinyWorker, serving
@@ -63,26 +62,26 @@ async def test_rows_of_every_fate_have_their_line(
     source, target = files
     source.write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(MIXED).encode())
     async with serving(worker):
-        summary = await run_batch(fleet, source, target)
+        summary = await run_batch(fleet, source, target, on_invalid="skip")
     lines = by_id(target)
     assert len(lines) == len(MIXED) == summary.rows_in == summary.rows_out
     codes = {name: line["error"] and line["error"]["code"] for name, line in lines.items()}
     assert codes == {
         "good": None,
-        "completion": None,
+        "completion": "url_mismatch",
         "separators": None,
         "refused": None,
         "broken": "engine_fault",
         None: "invalid_json_line",
         "empty": "invalid_request",
-        "nobody's": "unknown_model",
+        "nobody's": "model_mismatch",
         "streamed": "invalid_request",
         "long": "invalid_request",
-        "seed": "invalid_json_line",
+        "seed": "invalid_request",
     }
     assert lines["refused"]["response"]["status_code"] == 400
     assert "line 3: " in lines[None]["error"]["message"]
-    assert summary.rows_failed == 8
+    assert summary.rows_failed == 9
     assert await leftovers(redis) == []
 
 
@@ -102,24 +101,23 @@ async def test_limit_model_and_priority_apply(
     assert summary.rows_in == 3
 
 
-async def test_an_empty_file_gives_an_empty_file(fleet: Fleet, files: tuple[Path, Path]) -> None:
+async def test_an_empty_file_is_refused(fleet: Fleet, files: tuple[Path, Path]) -> None:
     source, target = files
     source.write_bytes(b"\n")
-    summary = await run_batch(fleet, source, target)
-    assert (summary.rows_in, target.read_bytes()) == (0, b"")
+    with pytest.raises(errors.BatchInvalid) as refused:
+        await run_batch(fleet, source, target)
+    assert [problem.code for problem in refused.value.problems] == ["empty_file"]
+    assert list(source.parent.iterdir()) == [source]
 
 
-async def test_two_pools_in_one_file(fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]) -> None:
+async def test_a_model_that_nobody_serves_is_refused_at_once(fleet: Fleet, files: tuple[Path, Path]) -> None:
     source, target = files
-    source.write_text("\n".join(row(f"r{n}", model=MODEL if n % 2 else "other") for n in range(10)))
-    other = TinyWorker(redis, Shard("other-pool"), "w2")
-    await other.join(["other"])
-    other_serving = asyncio.create_task(other.serve())
-    async with serving(worker):
-        summary = await run_batch(fleet, source, target)
-    other_serving.cancel()
-    await asyncio.gather(other_serving, return_exceptions=True)
-    assert summary.jobs_by_worker == {"label-w1": 5, "label-w2": 5}
+    source.write_text("\n" + row("r0", model="nobody"))
+    for model in (None, "nothing"):
+        with pytest.raises(errors.BatchInvalid) as refused:
+            await run_batch(fleet, source, target, model=model, on_invalid="skip")
+        assert [(problem.line, problem.code) for problem in refused.value.problems] == [(2, "unknown_model")]
+    assert list(source.parent.iterdir()) == [source]
 
 
 async def test_files_that_can_not_be_used_are_refused_and_nothing_is_overwritten(fleet: Fleet, tmp_path: Path) -> None:

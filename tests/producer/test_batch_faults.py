@@ -38,7 +38,8 @@ async def test_a_batch_past_its_deadline_expires_row_by_row(
         return running.done()
 
     await eventually(expired)
-    assert (await running).rows_failed == 10
+    summary = await running
+    assert (summary.state, summary.rows_out, summary.rows_failed, summary.rows_unfinished) == ("expired", 0, 0, 10)
     assert {line["error"]["code"] for line in by_id(target).values()} == {"batch_expired"}
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from producer.batch import rows
 from producer.batch.lines import BadRow, Line, LineSplitter, Row, parse
-from producer.batch.tally import BatchSummary, FinishedRow, Waits
+from producer.batch.tally import BatchSummary, FinishedRow, Waits, nearest_rank
 from protocol.messages import ErrorInfo, Outcome
 from protocol.states import State
+from tests.support.fuzz import examples
 
 
 def split(*parts: bytes) -> list[tuple[int, bytes]]:
@@ -67,7 +68,9 @@ def test_a_row_is_read() -> None:
         (b"[1]", "invalid_json_line", "no JSON object"),
         (b'"row"', "invalid_json_line", "no JSON object"),
         (b'{"custom_id":"r2\xff"}', "invalid_json_line", "not UTF-8 at byte 16"),
-        (rb'{"custom_id":"\ud83d"}', "invalid_json_line", "surrogate"),
+        (rb'{"custom_id":"\ud83d"}', "invalid_json_line", "a lone surrogate in a text at character 15 of the line"),
+        (rb'{"custom_id":"\udc00"}', "invalid_json_line", "a lone surrogate in a text at character 15 of the line"),
+        (b'{"a": nul}', "invalid_json_line", "at character 7 of the line"),
         (b'{"a": NaN}', "invalid_json_line", "not valid JSON"),
         (b'{"a": 1e400}', "invalid_json_line", "infinity"),
         (row(custom_id=None), "invalid_request", "custom_id"),
@@ -76,8 +79,8 @@ def test_a_row_is_read() -> None:
         (row(method=None), "invalid_request", "method"),
         (row(method="GET"), "invalid_request", "method"),
         (row(url=None), "invalid_request", "url"),
-        (row(url="http://10.0.0.1/v1/chat/completions"), "invalid_request", "url"),
-        (row(url="/v1/unknown"), "invalid_request", "url"),
+        (row(url="http://10.0.0.1/v1/chat/completions"), "url_mismatch", "url"),
+        (row(url="/v1/unknown"), "url_mismatch", "url"),
         (row(url=["/v1/embeddings"]), "invalid_request", "url"),
         (row(body=None), "invalid_request", "body"),
         (row(body="text"), "invalid_request", "body"),
@@ -117,7 +120,7 @@ BODY = {"id": "chatcmpl-1"}
     ],
 )
 def test_output_lines_have_openais_shape(outcome: Outcome, response: tuple[int, Any] | None, error: str | None) -> None:
-    written = rows.answered("b-7", "r", outcome)
+    written = rows.line("b-7", "r", rows.answered("b-7", outcome))
     assert written.endswith(b"\n")
     line = json.loads(written)
     assert list(line) == ["id", "custom_id", "response", "error"]
@@ -129,6 +132,29 @@ def test_output_lines_have_openais_shape(outcome: Outcome, response: tuple[int, 
         assert line["response"] is None
         assert line["error"]["code"] == error
     assert rows.succeeded(outcome) is (outcome.state is State.COMPLETED)
+    read = rows.read(written)
+    assert read
+    assert (read.own_id, read.failed) == (rows.id_of(written), outcome.state is not State.COMPLETED)
+    assert rows.line("b-7", "r", read.content) == written
+
+
+@pytest.mark.parametrize(("number", "generation"), [(1, 0), (12, 3), (10**9, 1)])
+def test_a_rows_id_names_its_line_and_generation(number: int, generation: int) -> None:
+    assert rows.row_of("batch-1-2", rows.row_id("batch-1-2", number, generation)) == (number, generation)
+
+
+@pytest.mark.parametrize(
+    "own_id", ["", "b", "b-", "b-x", "c-1", "b-1-", "b-1-x", "b--1", "b-1-2-3", "xb-1", "b-²", "b-" + "1" * 20]
+)
+def test_what_is_no_row_of_the_batch_is_none(own_id: str) -> None:
+    assert rows.row_of("b", own_id) is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}\n", b"[]", b'{"id":"batch_req_b-7","custom_id":', b'{"id":1,"response":null,"error":null}\n']
+)
+def test_what_is_no_line_of_ours_is_none(data: bytes) -> None:
+    assert rows.read(data) is None
 
 
 def test_a_summary_counts() -> None:
@@ -144,3 +170,13 @@ def test_a_summary_counts() -> None:
     assert told["queue_ms"] == {"p50": 50, "p90": 90, "p99": 99}
     assert told["jobs_by_worker"] == {"w": 100}
     assert Waits().percentile(0.5) == 0
+
+
+@examples(50)
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=50), st.floats(0.01, 1))
+def test_a_percentile_is_hardly_too_low(times: list[int], share: float) -> None:
+    waits = Waits()
+    for ms in times:
+        waits.add(ms)
+    exact = nearest_rank(sorted(times), share)
+    assert exact * 0.998 <= waits.percentile(share) <= exact

@@ -3,17 +3,23 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from producer.batch.service.owner import Terms
+from producer.batch.service.serve import serve
+from producer.batch.store import FileStore
 from producer.events import End, Event, Tokens
 from producer.fleet import Fleet
 from producer.requests import JobRequest
 from producer.sync import SyncFleet, SyncJob
 from protocol import errors, store
+from protocol.batches import BatchName, BatchStatus
 from protocol.settings import Settings
 from protocol.states import State
+from tests.producer.batch_files import row
 from tests.producer.tiny import MODEL, TinyWorker, serving
 
 CHAT = [{"role": "user", "content": "hello there"}]
@@ -105,3 +111,25 @@ def test_a_loop_that_ends_amid_a_follow_closes_it_quietly(served_url: str) -> No
 
     asyncio.run(leave())
     assert complaints == []
+
+
+def test_batches_without_await(served_url: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(row("a", "say a"))
+    settings = Settings(redis_patience_s=5, store=tmp_path / "store")
+
+    async def work(batch_id: str) -> None:
+        async with Fleet(served_url, tenant="t", settings=settings) as runner:
+            await serve(runner, FileStore(tmp_path / "store"), BatchName("t", batch_id), Terms())
+
+    with SyncFleet(served_url, tenant="t", settings=settings) as fleet:
+        batch = fleet.batches.submit(source, metadata={"team": "a"})
+        assert fleet.batches.list() == [fleet.batches.get(batch.name.id)] == [batch]
+        asyncio.run(work(batch.name.id))
+        *_, last = fleet.batches.watch(batch.name.id)
+        assert last.status is BatchStatus.COMPLETED
+        assert fleet.batches.cancel(batch.name.id) == last
+        assert [line["custom_id"] for line in fleet.batches.results(batch.name.id)] == ["a"]
+        fleet.batches.delete(batch.name.id)
+        with pytest.raises(errors.UnknownBatch):
+            fleet.batches.get(batch.name.id)

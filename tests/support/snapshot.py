@@ -9,6 +9,7 @@ from typing import Any
 from redis import Redis
 
 from protocol import keys
+from protocol.batches import BatchStatus
 from protocol.states import State
 
 _READERS: dict[str, tuple[str, ...]] = {
@@ -19,7 +20,9 @@ _READERS: dict[str, tuple[str, ...]] = {
     "set": ("SMEMBERS",),
 }
 _KEY = re.compile(r"tf:\{(?P<shard>[^}]+)\}:(?P<kind>[a-z]+)(?::(?P<name>.+))?\Z")
-_PERMANENT = frozenset({"clock", "events", "lane", "due", "deadlines", "dead", "workers", "fleet"})
+_PERMANENT = frozenset(
+    {"clock", "events", "lane", "due", "deadlines", "dead", "workers", "fleet", "living", "ended", "hooks", "arq"}
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,14 @@ class Snapshot:
             return name in self.value(f"{start}workers", {})
         if kind == "tenant":
             return any(int(n) > 0 for field, n in self.value(key).items() if field.startswith("q:"))
-        return False
+        return self._is_of_a_batch(key, kind, name)
+
+    def _is_of_a_batch(self, key: str, kind: str, name: str) -> bool:
+        """One that has not ended; and a tenant's list of those that are still known."""
+        if kind == "batch":
+            return not BatchStatus(self.value(key)["status"]).terminal
+        known = {*self.value(keys.LIVING_BATCHES, {}), *self.value(keys.ENDED_BATCHES, {})}
+        return kind == "batches" and {f"{name}:{own_id}" for own_id in self.value(key)} <= known
 
 
 @lru_cache(maxsize=10_000)

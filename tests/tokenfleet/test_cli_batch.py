@@ -10,7 +10,11 @@ from tokenfleet.up.fleet import EmbeddedFleet
 
 
 def batch(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tokenfleet", "batch", "run", *arguments]
+    return batch_command("run", *arguments)
+
+
+def batch_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tokenfleet", "batch", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -31,9 +35,33 @@ async def test_a_file_in_and_a_file_out(tmp_path: Path) -> None:
             f"r{n}" for n in range(8)
         }
 
-        source.write_text("not json\n")
-        failed = batch("-i", str(source), "-o", str(target), *where)
-        assert failed.returncode == 3
-        missing = batch("-i", str(tmp_path / "none.jsonl"), "-o", str(target), "--json", *where)
+        again = batch("-i", str(source), "-o", str(target), *where)
+        assert (again.returncode, "exists" in again.stderr) == (2, True)
+
+        source.write_text(json.dumps(rows[0]) + "\nnot json\n{}\n")
+        before = target.read_bytes()
+        refused = batch("-i", str(source), "-o", str(target), "--overwrite", *where)
+        assert refused.returncode == 2
+        assert [line.split(":")[1:3] for line in refused.stderr.splitlines() if line.startswith(str(source))] == [
+            ["2", " invalid_json_line"],
+            ["3", " invalid_request"],
+        ]
+        assert target.read_bytes() == before
+        told = json.loads(batch("-i", str(source), "-o", str(target), "--overwrite", "--json", *where).stdout)
+        assert [problem["line"] for problem in told["error"]["problems"]] == [2, 3]
+
+        errors = tmp_path / "err.jsonl"
+        files = ["-i", str(source), "-o", str(target), "--errors", str(errors)]
+        skipped = batch(*files, "--overwrite", "--on-invalid", "skip", *where)
+        assert skipped.returncode == 3, skipped.stderr
+        assert [json.loads(line)["error"]["code"] for line in errors.read_text().splitlines()] == [
+            "invalid_json_line",
+            "invalid_request",
+        ]
+        assert len(target.read_text().splitlines()) == 1
+
+        retried = batch_command("retry-failed", "-o", str(target), "--json", *where)
+        assert (retried.returncode, json.loads(retried.stdout)["rows_failed"]) == (3, 2)
+        missing = batch("-i", str(tmp_path / "none.jsonl"), "-o", str(target), "--overwrite", "--json", *where)
         assert missing.returncode == 2
         assert json.loads(missing.stdout)["error"]["code"]

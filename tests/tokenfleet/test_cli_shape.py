@@ -18,9 +18,11 @@ from tokenfleet.cli.exits import Exit, exit_of, explained
 OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sleep", "wake", "drain"))
 REVIVING = ("dead list", "dead show", "dead replay")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
-PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run")
-COMMANDS = ("scheduler", "worker", "acl", *PRINTING)
-HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
+FILES = ("batch run", "batch validate", "batch reconcile")
+BATCHES = tuple(f"batch {word}" for word in ("submit", "list", "show", "watch", "cancel", "results", "delete"))
+PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", *FILES, *BATCHES)
+COMMANDS = ("scheduler", "worker", "acl", "batch-runner", *PRINTING)
+HEAVY = ("arq", "redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
 
 def loaded_by(*arguments: str) -> set[str]:

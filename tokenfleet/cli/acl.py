@@ -26,6 +26,7 @@ def command(tenants: tuple[str, ...], workers: tuple[str, ...], passwords: IO[st
       operator           everything, also ACL LOAD
       scheduler, metrics one each
       gateway            submits and reads for all tenants
+      runner             runs the batches of all tenants
       producer-TENANT    submits, and reads what is its tenant's
       subscriber-TENANT  only reads what is its tenant's
       worker-LABEL       the worker that was started with --label LABEL

@@ -64,6 +64,17 @@ def logging_options(command: Command) -> Command:
     return level(style(command))
 
 
+def store_option(command: Command) -> Command:
+    """Add `--store`; `load_settings` reads it."""
+    return click.option(
+        "--store",
+        metavar="DIR",
+        help="The folder of batches' files, which the batch runners have too.  [env: TOKENFLEET_STORE]",
+        callback=_remember_flag,
+        expose_value=False,
+    )(command)
+
+
 def json_option(command: Command) -> Command:
     """Add `--json`; `wants_json` reads it."""
     return click.option(

@@ -1,0 +1,104 @@
+"""The first part of a run: the input is taken in, or the state of a run that broke off is."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from producer.batch import intake
+from producer.batch.judge import Rules
+from producer.batch.ledger import Ledger, Unplanned
+from producer.batch.options import BatchOptions
+from producer.batch.outlets import Outlets
+from producer.batch.records import Facts
+from producer.batch.resume import RUNNING, check_options
+from producer.batch.source import check_unchanged
+from producer.batch.threads import in_thread
+from producer.fleet import Fleet
+from protocol.errors import BatchInvalid, SetupError
+from protocol.messages import ModelRecord
+
+
+async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> tuple[Ledger, bool]:
+    """The batch's ledger, with all rows planned; and whether it was there already. Close it.
+
+    Raises:
+        SetupError: files can't be opened, are there already, or belong to another batch; or the input has changed.
+        BatchInvalid: it has lines that are no requests; nothing was run.
+    """
+    if options.resume and not outlets.resumable:
+        raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
+    outlets.check(source)
+    if options.resume and outlets.state.is_file():
+        with suppress(Unplanned):
+            return await in_thread(lambda: resumed(source, outlets, options)), True
+    if options.resume and outlets.out.path.exists():
+        raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
+    if not options.overwrite:
+        outlets.refuse_existing()
+    return await _new(fleet, source, outlets, options), False
+
+
+def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+    """The ledger of a batch that was begun.
+
+    Raises:
+        SetupError: it can't be gone on with, or not like this.
+    """
+    book = Ledger.open(outlets.state)
+    try:
+        facts = book.facts()
+        check_options(facts, options.fixed(outlets.err and outlets.err.path))
+        check_unchanged(facts, source)
+        if options.deadline is not None:
+            book.set_facts(replace(facts, deadline_ms=options.deadline_ms()))
+    except BaseException:
+        book.close()
+        raise
+    return book
+
+
+async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+    models = await fleet.models()
+    book = Ledger.create(outlets.state)
+    try:
+        rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, dedup=options.dedup)
+        taken = await intake.take_in(source, book, rules, spool=outlets.spool, limit=options.limit)
+        _accept(taken, book, options, models)
+        await in_thread(lambda: book.plan(group=True, dedup=options.dedup))
+        if options.overwrite:
+            outlets.remove()
+        book.set_facts(_facts(source, outlets, options, taken))
+    except BaseException:
+        book.close()
+        outlets.forget_state()
+        raise
+    return book
+
+
+def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions, models: Mapping[str, ModelRecord]) -> None:
+    """Raises where nothing may be run: bad lines that are not to be skipped, no rows, or a model that nobody serves."""
+    if refusal := intake.refusal(taken, book, skip=options.on_invalid == "skip"):
+        raise refusal
+    if problem := intake.model_problem(taken, models):
+        raise BatchInvalid([problem])
+
+
+def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.Intake) -> Facts:
+    return Facts(
+        batch_id=options.batch_id or f"batch-{secrets.token_hex(6)}",
+        source=source,
+        readable=taken.readable,
+        size=taken.size,
+        mtime_ns=taken.mtime_ns,
+        sha256=taken.sha256,
+        rows=taken.rows,
+        bad=taken.bad,
+        endpoint=taken.endpoint,
+        model=taken.model,
+        options=options.fixed(outlets.err and outlets.err.path),
+        state=RUNNING,
+        created_ms=time.time_ns() // 1_000_000,
+        deadline_ms=options.deadline_ms(),
+    )

@@ -1,0 +1,352 @@
+"""A batch's state file: which rows there are, in which order they are sent, and where their lines stand."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from producer.batch import ledger_schema as schema
+from producer.batch.records import (
+    Counts,
+    Duplicate,
+    Facts,
+    LinePlace,
+    OutFile,
+    RowPlace,
+    Status,
+    Todo,
+    WrittenLine,
+)
+from protocol import wire
+from protocol.errors import OutputFailed, Problem, SetupError, Unreadable
+
+BLOCK_ROWS = 1_000
+_TODO = "SELECT place, number, start, length, custom_id, cost, twin_of, bad, generation, status FROM work"
+
+_WAITING = (
+    "status = 0, (file, line_start, line_length, tokens_in, tokens_out, queue_ms, ttft_ms)"
+    " = (NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+)
+
+
+class Unplanned(SetupError):
+    """A batch whose validation was broken off, as by a crash: it can begin anew."""
+
+
+class Ledger:
+    """One batch's rows in one SQLite file, of which no more than a page is held in memory.
+
+    Use: `create`, then `add` and `set_problems` in blocks, then `plan` once, then `todo` and `done` until nothing
+    waits. After a crash `open` goes on. Any thread may call, one at a time. Each call is one transaction.
+
+    Every method raises OutputFailed when the disk is full, and Unreadable when the file is damaged.
+    """
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        """Take over an open file; use `create` or `open`."""
+        self.path = path
+        self._db = db
+
+    @classmethod
+    def create(cls, path: str | Path) -> Self:
+        """Begin a new file; what stood there is deleted.
+
+        Raises:
+            SetupError: it can't be made, or another run has it open.
+        """
+        path = Path(path)
+        if path.exists():
+            with suppress(Unreadable), _typed(path):
+                _connect(path).close()  # Whoever runs by it now would lose it.
+        delete(path)
+        with _typed(path):
+            db = _connect(path)
+            db.executescript(schema.PRAGMAS + schema.TABLES)
+            db.execute("ATTACH DATABASE ? AS intake", (str(_intake(path)),))
+            db.executescript(schema.INTAKE)
+        return cls(path, db)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Go on with a file whose rows are planned.
+
+        Raises:
+            Unplanned: its validation did not end: nothing was run by it.
+            SetupError: there is none, another run has it open, or it is another version's.
+            Unreadable: it is no such file.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise SetupError(f"{path} is not there", "Without it a batch can't be resumed.")
+        with _typed(path):
+            db = _connect(path)
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            planned = version == schema.VERSION and db.execute("SELECT 1 FROM facts").fetchone()
+        if not planned or cls(path, db).facts().state == "validating":
+            db.close()
+            why = "the batch was not validated to its end" if version in (0, schema.VERSION) else "of another version"
+            kind = Unplanned if version in (0, schema.VERSION) else SetupError
+            raise kind(f"{path} can't be resumed: {why}", "Begin anew.")
+        return cls(path, db)
+
+    def close(self) -> None:
+        """Everything stands in the one file then. Never raises."""
+        with suppress(sqlite3.Error):
+            self._db.close()
+        _intake(self.path).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What holds for the whole batch.
+
+    def facts(self) -> Facts:
+        """What `set_facts` was told last.
+
+        Raises:
+            Unreadable: nothing yet, or by another version.
+        """
+        with self._reading() as db:
+            row = db.execute("SELECT facts FROM facts").fetchone()
+        try:
+            return Facts(**wire.loads(row[0]))
+        except TypeError:
+            raise Unreadable(f"{self.path} holds no facts of this version") from None
+
+    def set_facts(self, facts: Facts) -> None:
+        """Keep the facts, in place of earlier ones."""
+        with self._writing() as db:
+            db.execute("DELETE FROM facts")
+            db.execute("INSERT INTO facts VALUES (?)", (wire.dumps(asdict(facts)).decode(),))
+
+    # Intake: before `plan` only.
+
+    def add(self, rows: Sequence[RowPlace]) -> list[Duplicate]:
+        """Add lines of the input, in their order; those whose id an earlier line has are kept as bad and without id."""
+        with self._writing() as db:
+            first = _first_lines(db, [row.custom_id for row in rows if row.custom_id is not None])
+            values, duplicates = [], []
+            for row in rows:
+                custom_id, bad = row.custom_id, row.bad
+                if custom_id is not None and (earlier := first.setdefault(custom_id, row.number)) != row.number:
+                    duplicates.append(Duplicate(row.number, earlier))
+                    custom_id, bad = None, True
+                values.append((row.number, row.start, row.length, custom_id, row.key, row.cost, row.digest, bad))
+            db.executemany("INSERT INTO intake.rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        return duplicates
+
+    def set_problems(self, problems: Iterable[Problem]) -> None:
+        """Keep why lines are bad; each must be added as bad, or be one of the duplicates."""
+        values = [(p.line, p.custom_id, p.code, p.message, p.param) for p in problems]
+        with self._writing() as db:
+            db.executemany("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?, ?)", values)
+
+    def plan(self, *, group: bool, dedup: bool) -> None:
+        """Put the rows into the order of sending; once, after the last `add`.
+
+        Bad rows come first: nothing is sent for them. Then, with `group`, rows that share the beginning of their
+        prompts stand together, and inside such a group dear ones alternate with cheap ones; without, the input's
+        order. With `dedup` the rows of one digest are twins of their first: only that one is sent, and they stand
+        right behind it. Afterwards it takes no rows, and only this can be resumed: set `state` in the facts.
+        """
+        with self._writing() as db:
+            for statement in schema.planning(group=group, dedup=dedup):
+                db.execute(statement)
+        with _typed(self.path):
+            self._db.execute("DETACH DATABASE intake")
+        _intake(self.path).unlink(missing_ok=True)
+
+    # The run.
+
+    def todo(self, after: int, most: int) -> list[Todo]:
+        """At most `most` rows to send, behind place `after` (0: all): without a line, neither bad nor a twin."""
+        where = "WHERE place > ? AND status = 0 AND NOT bad AND twin_of IS NULL ORDER BY place LIMIT ?"
+        return self._todos(where, (after, most))
+
+    def unfinished(self, after: int, most: int) -> list[Todo]:
+        """At most `most` rows that have no line, behind place `after`; bad ones and twins are among them."""
+        return self._todos("WHERE place > ? AND status = 0 ORDER BY place LIMIT ?", (after, most))
+
+    def rows(self, numbers: Iterable[int]) -> list[Todo]:
+        """The rows of these lines of the input, in their order; unknown ones are left out."""
+        return self._todos(
+            "WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (wire.dumps(list(numbers)).decode(),)
+        )
+
+    def twins(self, number: int, after: int, most: int) -> list[Todo]:
+        """At most `most` rows, of numbers above `after`, that have no line yet and get the answer of row `number`."""
+        where = "WHERE twin_of = ? AND number > ? AND status = 0 ORDER BY number LIMIT ?"
+        return self._todos(where, (number, after, most))
+
+    def stranded(self, after: int, most: int) -> list[Todo]:
+        """Twins without a line whose original has one, behind place `after`: a crash came between the two."""
+        done = "SELECT 1 FROM work first WHERE first.number = work.twin_of AND first.status > 0"
+        where = f"WHERE place > ? AND twin_of IS NOT NULL AND status = 0 AND EXISTS ({done}) ORDER BY place LIMIT ?"
+        return self._todos(where, (after, most))
+
+    def problems(self, after: int, most: int) -> list[Problem]:
+        """At most `most` problems, of lines above `after`, in the input's order."""
+        names = "line, code, message, param, custom_id"
+        with self._reading() as db:
+            found = db.execute(f"SELECT {names} FROM problems WHERE line > ? ORDER BY line LIMIT ?", (after, most))
+            return [Problem(*row) for row in found]
+
+    def done(self, lines: Sequence[WrittenLine]) -> int:
+        """Keep that lines were written: call it after they are safe in their file. How many rows had none before.
+
+        A row that has its line already keeps that one.
+        """
+        values = [_values(line) for line in lines]
+        columns = "status, file, line_start, line_length, tokens_in, tokens_out, queue_ms, ttft_ms"
+        jobs = Counter(line.worker for line in lines if line.worker)
+        with self._writing() as db:
+            update = f"UPDATE work SET ({columns}) = (?, ?, ?, ?, ?, ?, ?, ?) WHERE number = ? AND status = 0"
+            count = db.executemany(update, values).rowcount
+            more = "INSERT INTO workers VALUES (?, ?) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs"
+            db.executemany(more, jobs.items())
+        return max(count, 0)
+
+    # Counting, resuming, retrying.
+
+    def counts(self) -> Counts:
+        """How the rows stand; reads all of them, a second for some millions."""
+        sums = "count(*), total(status = 1), total(status = 2), total(bad), count(twin_of)"
+        with self._reading() as db:
+            row = db.execute(f"SELECT {sums}, total(tokens_in), total(tokens_out) FROM work").fetchone()
+        return Counts(*map(int, row))
+
+    def jobs_by_worker(self) -> dict[str, int]:
+        """How many rows each worker's label ran."""
+        with self._reading() as db:
+            return dict(db.execute("SELECT label, jobs FROM workers"))
+
+    def waits(self, kind: Literal["queue_ms", "ttft_ms"]) -> Iterator[tuple[int, int]]:
+        """Times in ms and how many rows had each, sorted: enough for any percentile."""
+        yield from self._stream(f"SELECT {kind}, count(*) FROM work WHERE {kind} IS NOT NULL GROUP BY 1 ORDER BY 1")
+
+    def places(self, file: OutFile, order: Literal["input", "file"]) -> Iterator[LinePlace]:
+        """Where the lines of one file stand: in the input's order, or as they stand. Write nothing while it runs."""
+        # The plus has the rows sorted: by its index of numbers SQLite would look up each alone, all over the file.
+        by = "+number" if order == "input" else "line_start"
+        query = f"SELECT number, line_start, line_length FROM work WHERE file = ? ORDER BY {by}"
+        for row in self._stream(query, file):
+            yield LinePlace(*row)
+
+    def last_place(self, file: OutFile) -> int:
+        """Bytes of a file up to the end of the last line that is known; what stands behind is not known yet."""
+        with self._reading() as db:
+            query = "SELECT max(line_start + line_length) FROM work WHERE file = ?"
+            return db.execute(query, (file,)).fetchone()[0] or 0
+
+    def cut(self, file: OutFile, size: int) -> int:
+        """Rows whose lines do not stand whole in the first `size` bytes wait again; how many. A power cut took them."""
+        where = "file = ? AND line_start + line_length > ?"
+        with self._writing() as db:
+            return db.execute(f"UPDATE work SET {_WAITING} WHERE {where}", (file, size)).rowcount
+
+    def move(self, file: OutFile, places: Iterable[LinePlace]) -> None:
+        """Lines stand elsewhere now, in `file`: their files were written anew."""
+        values = ((file, place.start, place.length, place.number) for place in places)
+        with self._writing() as db:
+            columns = "file, line_start, line_length"
+            db.executemany(f"UPDATE work SET ({columns}) = (?, ?, ?) WHERE number = ? AND status > 0", values)
+
+    def retry_failed(self) -> int:
+        """Failed rows that are not bad wait again, as their next generation; how many.
+
+        Their lines must go from the files: write anew what `places` names then, and tell `move`.
+        """
+        update = f"UPDATE work SET {_WAITING}, generation = generation + 1 WHERE status = 2 AND NOT bad"
+        with self._writing() as db:
+            return db.execute(update).rowcount
+
+    def _todos(self, where: str, values: Sequence[Any]) -> list[Todo]:
+        with self._reading() as db:
+            found = db.execute(f"{_TODO} {where}", values)
+            return [Todo(*(*row[:7], bool(row[7]), row[8], Status(row[9]))) for row in found]
+
+    def _stream(self, query: str, *values: object) -> Iterator[Any]:
+        with self._reading() as db:
+            cursor = db.execute(query, values)
+            while block := cursor.fetchmany(BLOCK_ROWS):
+                yield from block
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with _typed(self.path):
+            yield self._db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with _typed(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # A full disk has ended it already.
+                    self._db.execute("ROLLBACK")
+                raise
+
+
+def _first_lines(db: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
+    """The lines that have these ids, of those that are there."""
+    found: dict[str, int] = {}
+    for begin in range(0, len(names), BLOCK_ROWS):
+        block = names[begin : begin + BLOCK_ROWS]
+        # Not as one JSON text, as for numbers: SQLite reads an escaped NUL as the text's end.
+        marks = ", ".join("?" * len(block))
+        found |= db.execute(f"SELECT custom_id, number FROM intake.rows WHERE custom_id IN ({marks})", block)
+    return found
+
+
+def _values(line: WrittenLine) -> tuple[object, ...]:
+    status = Status.FAILED if line.failed else Status.ANSWERED
+    tokens, waits = (line.tokens_in, line.tokens_out), (line.queue_ms, line.ttft_ms)
+    return (status, line.file, line.start, line.length, *tokens, *waits, line.number)
+
+
+def delete(path: str | Path) -> None:
+    """Delete a state file and what belongs to it, if it is there."""
+    for file in (Path(path), Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal"), _intake(Path(path))):
+        file.unlink(missing_ok=True)
+
+
+def _intake(path: Path) -> Path:
+    return path.with_name(f"{path.name}-intake")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        db.executescript(schema.PRAGMAS)
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("COMMIT")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+@contextmanager
+def _typed(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours. Its messages hold no values of rows."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise SetupError(f"{path} is in use", "Another run of this batch goes on.") from None
+        if code == sqlite3.SQLITE_CANTOPEN:
+            raise SetupError(f"{path} can't be made or opened") from None
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise Unreadable(f"{path} is no state file of a batch, or a damaged one") from None
+        if isinstance(error, sqlite3.OperationalError):
+            raise OutputFailed(f"{path} can't be written: {error}") from None
+        raise

@@ -1,0 +1,189 @@
+"""Where a batch's files stand: the outputs as they were named, and what belongs to them beside them."""
+
+import gzip
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from producer.batch import ledger
+from producer.batch.output import STANDARD, LineFile, Lines, Output, stream
+from protocol.errors import OutputFailed, SetupError
+
+PACKED = ".gz"
+STATE, WORK, SPOOL, FRESH = ".state", ".part", ".input", ".new"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """One output, as it was named."""
+
+    path: Path
+
+    @property
+    def streams(self) -> bool:
+        """Whether what is written there is gone: stdout, a pipe, a device."""
+        return str(self.path) == STANDARD or (self.path.exists() and not self.path.is_file())
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is a gzip file."""
+        return self.path.name.endswith(PACKED)
+
+    def beside(self, ending: str) -> Path:
+        """A file that belongs to it."""
+        return self.path.with_name(self.path.name + ending)
+
+    def work(self, *, ordered: bool) -> Path:
+        """The file that lines are appended to as rows end: the output itself, if it needs neither order nor packing."""
+        return self.beside(WORK) if ordered or self.packed else self.path
+
+    def publish(self, lines: Iterable[bytes]) -> None:
+        """Write the file anew, whole or not at all; a pipe just gets the lines.
+
+        Raises:
+            OutputFailed: it can't be written.
+            BrokenPipeError: nobody reads it any more.
+        """
+        if self.streams:
+            target = stream(self.path)
+            for line in lines:
+                target.append([line])
+            return
+        fresh = self.beside(FRESH)
+        try:
+            with fresh.open("wb") as raw:
+                if self.packed:
+                    with gzip.GzipFile("", "wb", 6, raw, 0) as packer:
+                        packer.writelines(lines)
+                else:
+                    raw.writelines(lines)
+                raw.flush()
+                os.fsync(raw.fileno())
+            fresh.replace(self.path)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise OutputFailed(f"the output can't be written: {error.strerror}") from None
+
+    def unpublish(self, work: Path) -> None:
+        """Make the file that lines are appended to from the output again, where that went."""
+        fresh = work.with_name(work.name + FRESH)
+        with self.path.open("rb") as raw, fresh.open("wb") as copy:
+            shutil.copyfileobj(cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if self.packed else raw, copy)
+        fresh.replace(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlets:
+    """A batch's outputs; its state and a spooled input stand beside the first, or in `scratch` where that streams."""
+
+    out: Outlet
+    err: Outlet | None
+    ordered: bool
+    scratch: Path
+    """A folder that is gone at the end."""
+
+    @property
+    def all(self) -> list[Outlet]:
+        """OUT, and ERR where there is one."""
+        return [self.out, self.err] if self.err else [self.out]
+
+    @property
+    def state(self) -> Path:
+        """The ledger's file."""
+        return self._own(STATE)
+
+    @property
+    def spool(self) -> Path:
+        """Where an input is kept that can't be read by places."""
+        return self._own(SPOOL)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a run that broke off can go on."""
+        return not self.out.streams
+
+    def work(self, outlet: Outlet) -> Path | None:
+        """Where an output's lines are appended; None: to the stream itself."""
+        if outlet.streams:
+            return self.scratch / f"{self.all.index(outlet)}{WORK}" if self.ordered else None
+        return outlet.work(ordered=self.ordered)
+
+    def check(self, source: str) -> None:
+        """Raises where the files can't be used together.
+
+        Raises:
+            SetupError: two of them are the same, one is a folder, or its folder is not there.
+        """
+        named = [Path(source), *(outlet.path for outlet in self.all)]
+        files = [path.resolve() for path in named if str(path) != STANDARD and not _is_device(path)]
+        if len(set(files)) < len(files):
+            raise SetupError("input and output are the same file", "Name another output.")
+        for outlet in self.all:
+            if outlet.path.is_dir():
+                raise SetupError(f"{outlet.path} can't be opened: it is a folder")
+            if not outlet.streams and not outlet.path.parent.is_dir():
+                raise SetupError(f"{outlet.path} can't be opened: its folder is not there")
+
+    def refuse_existing(self) -> None:
+        """Raises where an output is there already.
+
+        Raises:
+            SetupError: one is.
+        """
+        for outlet in self.all:
+            if not outlet.streams and outlet.path.exists():
+                raise SetupError(f"{outlet.path} exists", "--resume goes on with it, --overwrite replaces it.")
+
+    @property
+    def published(self) -> bool:
+        """Whether each output is there."""
+        return all(outlet.path.exists() for outlet in self.all)
+
+    def opened(self, stack: ExitStack, *, anew: bool) -> Output:
+        """All of them, to append lines to, until the stack unwinds; `anew`: empty.
+
+        Raises:
+            SetupError: one can't be opened.
+        """
+        output = Output([self._opened(outlet, anew=anew) for outlet in self.all])
+        stack.callback(output.close)
+        return output
+
+    def _opened(self, outlet: Outlet, *, anew: bool) -> Lines:
+        work = self.work(outlet)
+        if work is None:
+            return stream(outlet.path)
+        file = LineFile(work)
+        if anew:
+            file.cut(0)
+        return file
+
+    def remove_work(self) -> None:
+        """Delete the files that lines were appended to, where they are not the outputs themselves."""
+        for outlet in self.all:
+            work = self.work(outlet)
+            if work is not None and work != outlet.path:
+                work.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Delete the outputs and all that belongs to them."""
+        for outlet in self.all:
+            if not outlet.streams:
+                for path in (outlet.path, outlet.beside(WORK), outlet.beside(FRESH)):
+                    path.unlink(missing_ok=True)
+
+    def forget_state(self) -> None:
+        """Delete the ledger and a spooled input."""
+        ledger.delete(self.state)
+        self.spool.unlink(missing_ok=True)
+
+    def _own(self, ending: str) -> Path:
+        return self.scratch / f"batch{ending}" if self.out.streams else self.out.beside(ending)
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()

@@ -1,0 +1,44 @@
+"""How fast a batch goes, when it will end, and whether that is too late. Pure: the caller tells the time."""
+
+from collections import deque
+
+LOOK_BACK_S = 30.0
+LEAST_S = 1.0
+"""Nothing is predicted from less."""
+
+
+class Pace:
+    """The last half minute; times in seconds of one clock."""
+
+    def __init__(self, now_s: float) -> None:
+        """Begin, with nothing done."""
+        self._marks = deque([(now_s, 0, 0)])
+
+    def note(self, now_s: float, rows: int, tokens: int) -> None:
+        """So many rows and output tokens are done, all in all, since the beginning."""
+        last_s = self._marks[-1][0]
+        if len(self._marks) > 1 and now_s - self._marks[-2][0] < LEAST_S / 4:
+            self._marks.pop()
+        self._marks.append((max(now_s, last_s), rows, tokens))
+        while now_s - self._marks[1][0] > LOOK_BACK_S:
+            self._marks.popleft()
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows a second."""
+        return self._speed(1)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens a second."""
+        return self._speed(2)
+
+    def left_s(self, rows: int) -> float | None:
+        """How long so many rows will take; None while nobody can know."""
+        (first_s, *_), (last_s, *_) = self._marks[0], self._marks[-1]
+        speed = self.rows_per_s
+        return rows / speed if speed > 0 and last_s - first_s >= LEAST_S else None
+
+    def _speed(self, which: int) -> float:
+        first, last = self._marks[0], self._marks[-1]
+        return (last[which] - first[which]) / (last[0] - first[0]) if last[0] > first[0] else 0.0

@@ -1,0 +1,1 @@
+"""Batches as a service: files from a store, records in Redis, one owner each."""

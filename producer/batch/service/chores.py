@@ -1,0 +1,103 @@
+"""What has to be done for batches now and then: find those that nobody runs, delete what was kept long enough."""
+
+import asyncio
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from producer.batch.store import FileStore, StoredFile
+from protocol import batch_reads, functions, log, reads
+from protocol.batches import BatchName, BatchRecord
+from protocol.call import run
+from protocol.errors import UnknownFile
+
+ORPHAN_S = 7 * 86_400.0
+"""An output that no batch names goes so long after its batch would have."""
+_log = log.get_logger("batch-runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What waits for a runner."""
+
+    idle: list[BatchName]
+    """Nobody owns them."""
+    untold: list[BatchName]
+    """Their ends are still to be told to the webhook."""
+
+
+async def due(redis: Redis) -> Due:
+    """A look at what waits, at most 100 of each.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    now_ms = await run(redis, reads.store_time_ms())
+    idle = await run(redis, batch_reads.idle_batches(now_ms))
+    return Due(idle, await run(redis, batch_reads.untold_batches(now_ms)))
+
+
+async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | None = None) -> int:
+    """Delete what was kept for `keep_s` seconds, and what crashes have left; how many batches and files.
+
+    Args:
+        redis: where the fleet is.
+        store: the files.
+        keep_s: how long ended batches and files are kept.
+        now_ms: the time, in ms since 1970; Redis's by default.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    now_ms = await run(redis, reads.store_time_ms()) if now_ms is None else now_ms
+    outdated = await run(redis, batch_reads.outdated_batches(now_ms))
+    for name in outdated:
+        await _drop(redis, store, name)
+    used = {record.spec.input_file_id for record in await _living(redis)}
+    count = await asyncio.to_thread(_drop_files, store, now_ms / 1000 - keep_s, used)
+    for name in await asyncio.to_thread(lambda: list(store.workplaces())):
+        record = await run(redis, batch_reads.batch_record(name))
+        if record is None or record.status.terminal:
+            await asyncio.to_thread(store.workplace(name).clear)
+    if count := count + len(outdated) + await asyncio.to_thread(store.sweep):
+        _log.info("cleaned up", deleted=count)
+    return count
+
+
+async def _drop(redis: Redis, store: FileStore, name: BatchName) -> None:
+    """The files first: a crash between leaves the batch to the next clean-up."""
+    record = await run(redis, batch_reads.batch_record(name))
+    for file_id in (record.output_file_id, record.error_file_id) if record else ():
+        if file_id:
+            await asyncio.to_thread(_forget, store, name.tenant, file_id)
+    await run(redis, functions.batch_drop(name))
+
+
+async def _living(redis: Redis) -> list[BatchRecord]:
+    names = await run(redis, batch_reads.living_batches())
+    found = [await run(redis, batch_reads.batch_record(name)) for name in names]
+    return [record for record in found if record]
+
+
+def _drop_files(store: FileStore, before_s: float, used: set[str]) -> int:
+    old = [
+        (tenant, file)
+        for tenant in store.tenants()
+        for file in store.list(tenant)
+        if file.created_at < before_s - _grace_s(file) and file.id not in used
+    ]
+    for tenant, file in old:
+        _forget(store, tenant, file.id)
+    return len(old)
+
+
+def _grace_s(file: StoredFile) -> float:
+    """An output goes with its batch."""
+    return ORPHAN_S if file.purpose == "batch_output" else 0.0
+
+
+def _forget(store: FileStore, tenant: str, file_id: str) -> None:
+    try:
+        store.delete(tenant, file_id)
+    except UnknownFile:
+        _log.debug("gone already", file=file_id)

@@ -1,0 +1,226 @@
+"""Batches as their users see them: submit, look, watch, cancel, take the results, delete."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
+
+from producer.batch.live import BatchRun
+from producer.batch.service.glance import endpoint_of
+from producer.batch.service.wishes import Wishes, described
+from producer.batch.store import FileStore, StoredFile, store_at
+from producer.batch.workplace import whole_lines
+from protocol import batch_reads, functions, wire
+from protocol.batches import BatchName, BatchRecord, BatchSpec
+from protocol.call import patiently, run, run_all, value_of
+from protocol.errors import BatchActive, SetupError, UnknownBatch, UnknownFile
+from protocol.messages import Endpoint
+from protocol.wire import JsonObject
+
+if TYPE_CHECKING:
+    from producer.fleet import Fleet
+
+T = TypeVar("T")
+LOOK_S = 0.5
+"""How often a batch that is watched is looked at."""
+BLOCK_LINES = 1_000
+"""So many lines of results are read at once."""
+
+
+class Batches:
+    """The batches of one fleet's tenant. Another tenant's are unknown to it.
+
+    Whatever has to do with files needs the store: `settings.store`, the folder that the batch runners have too.
+    """
+
+    def __init__(self, fleet: "Fleet") -> None:
+        """Use a client's connection and settings."""
+        self._fleet = fleet
+
+    async def submit(
+        self,
+        source: str | Path | BinaryIO,
+        *,
+        filename: str = "",
+        endpoint: Endpoint | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> BatchRecord:
+        """Put a file of requests into the store, and have a batch runner run it.
+
+        Args:
+            source: a file, one that is open, or the id of one that is in the store already.
+            filename: what the file is called, if it has no path; the ending `.gz` says that it is packed.
+            endpoint: of all rows; that of the first valid row by default.
+            wishes: see `Wishes`.
+
+        Raises:
+            InvalidRequest: an option breaks a rule; nothing was stored.
+            SetupError: no store is set, or the file can't be opened.
+            UnknownFile: there is no file of this id.
+            OutputFailed, StoreFull, QueueFull: the store's disk or Redis is full; the tenant has too many batches.
+        """
+        spec = described(endpoint, **wishes)
+        file, put_here = await asyncio.to_thread(self._stored, source, filename)
+        try:
+            path = self._store.path(self._tenant, file.id)
+            found = endpoint or await asyncio.to_thread(endpoint_of, path)
+            return await self.create(spec.model_copy(update={"input_file_id": file.id, "endpoint": found}))
+        except BaseException:
+            if put_here:
+                await asyncio.to_thread(self._forget_file, file.id)
+            raise
+
+    async def create(self, spec: BatchSpec) -> BatchRecord:
+        """A batch of a file that is in the store; errors as `submit`."""
+        name = BatchName(self._tenant, f"batch_{secrets.token_hex(12)}")
+        await self._patient(lambda: run(self._fleet.redis, functions.batch_create(name, spec)))
+        return await self.get(name.id)
+
+    async def get(self, batch_id: str) -> BatchRecord:
+        """A batch as it stands.
+
+        Raises:
+            UnknownBatch: there is none, or it is another tenant's.
+        """
+        name = BatchName.of(self._tenant, batch_id)
+        record = await self._patient(lambda: run(self._fleet.redis, batch_reads.batch_record(name)))
+        if record is None:
+            raise UnknownBatch(
+                "there is no such batch", "It was never submitted, was deleted, or was kept long enough."
+            )
+        return record
+
+    async def list(self, limit: int = 20, after: str = "") -> "list[BatchRecord]":
+        """At most `limit` batches, the newest first; those behind the batch `after`, if it is given.
+
+        Raises:
+            UnknownBatch: there is no batch `after`.
+        """
+        start = 0
+        if after:
+            name = BatchName.of(self._tenant, after)
+            place = await self._patient(lambda: run(self._fleet.redis, batch_reads.batch_place(name)))
+            if place is None:
+                raise UnknownBatch("there is no such batch to list from")
+            start = place + 1
+        names = await self._patient(lambda: run(self._fleet.redis, batch_reads.batch_ids(self._tenant, limit, start)))
+        if not names:
+            return []
+        calls = [batch_reads.batch_record(name) for name in names]
+        found = await self._patient(lambda: run_all(self._fleet.redis, calls))
+        # One that is deleted meanwhile is left out.
+        return [record for record in map(value_of, found) if record is not None]
+
+    async def cancel(self, batch_id: str) -> BatchRecord:
+        """Have a batch withdrawn; rows that are done stay in its output. One that is ending already is left alone.
+
+        Raises:
+            UnknownBatch: there is none.
+        """
+        name = BatchName.of(self._tenant, batch_id)
+        await self._patient(lambda: run(self._fleet.redis, functions.batch_cancel(name)))
+        return await self.get(batch_id)
+
+    async def delete(self, batch_id: str) -> None:
+        """Delete a batch that has ended, its results, and its input where no other batch has it.
+
+        Raises:
+            UnknownBatch: there is none.
+            BatchActive: it has not ended.
+            SetupError: no store is set.
+        """
+        record, store = await self.get(batch_id), self._store
+        if not await self._patient(lambda: run(self._fleet.redis, functions.batch_drop(record.name))):
+            raise BatchActive("the batch has not ended", f"Cancel it first: tokenfleet batch cancel {batch_id}.")
+        shared = any(other.spec.input_file_id == record.spec.input_file_id for other in await self.list(limit=10_000))
+        own = {record.output_file_id, record.error_file_id, None if shared else record.spec.input_file_id}
+        for file_id in own - {None}:
+            await asyncio.to_thread(self._forget_file, str(file_id))
+        await asyncio.to_thread(store.workplace(record.name).clear)
+
+    async def watch(self, batch_id: str, every_s: float = LOOK_S) -> AsyncGenerator[BatchRecord, None]:
+        """The batch, again whenever it has changed, until it has ended.
+
+        Raises (while iterating):
+            UnknownBatch: there is none, or no more.
+        """
+        last: BatchRecord | None = None
+        while last is None or not last.status.terminal:
+            record = await self.get(batch_id)
+            if record != last:
+                yield record
+                last = record
+            else:
+                await asyncio.sleep(every_s)
+
+    async def results(self, batch_id: str, *, partial: bool = False) -> AsyncGenerator[JsonObject, None]:
+        """Output lines, then error lines, as objects; with `partial` those that are there already.
+
+        Raises (while iterating):
+            UnknownBatch: there is none.
+            BatchActive: it has not ended, and no part of it is asked for.
+            SetupError: no store is set.
+        """
+        async for line in self.result_lines(batch_id, partial=partial):
+            yield wire.loads(line)
+
+    async def result_lines(self, batch_id: str, *, partial: bool = False) -> AsyncGenerator[bytes, None]:
+        """As `results`, as the bytes that stand in the files, with their newlines."""
+        record, store = await self.get(batch_id), self._store
+        if not record.status.terminal and not partial:
+            raise BatchActive("the batch has not ended", "Ask for what is there with --partial.")
+        for path in await asyncio.to_thread(_result_files, store, record):
+            lines = whole_lines(path)
+            while block := await asyncio.to_thread(_some, lines):
+                for line in block:
+                    yield line
+
+    def run(self, source: str | Path, target: str | Path, **options: object) -> BatchRun:
+        """Run a file in this process, without a runner: `async with fleet.batches.run(…) as run`.
+
+        Takes what `run_batch` takes; see `BatchRun` for rows and tokens while it runs.
+        """
+        return BatchRun(self._fleet, source, target, options)
+
+    @property
+    def _store(self) -> FileStore:
+        return store_at(self._fleet.settings.store)
+
+    @property
+    def _tenant(self) -> str:
+        return self._fleet.tenant
+
+    async def _patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(attempt, self._fleet.settings.redis_patience_s)
+
+    def _stored(self, source: str | Path | BinaryIO, filename: str) -> tuple[StoredFile, bool]:
+        """The file in the store, and whether it was put there now."""
+        store = self._store
+        if isinstance(source, str) and source.startswith("file-") and not Path(source).exists():
+            return store.get(self._tenant, source), False
+        if not isinstance(source, str | Path):
+            return store.put(self._tenant, source, filename or "input.jsonl"), True
+        path = Path(source)
+        try:
+            with path.open("rb") as reader:
+                return store.put(self._tenant, reader, filename or path.name), True
+        except OSError as error:
+            raise SetupError(f"{path} can't be opened: {error.strerror}") from None
+
+    def _forget_file(self, file_id: str) -> None:
+        with suppress(UnknownFile):
+            self._store.delete(self._tenant, file_id)
+
+
+def _result_files(store: FileStore, record: BatchRecord) -> list[Path]:
+    tenant, place = record.name.tenant, store.workplace(record.name)
+    if not record.status.terminal:
+        return [place.output, place.errors]
+    return [store.path(tenant, file_id) for file_id in (record.output_file_id, record.error_file_id) if file_id]
+
+
+def _some(lines: Iterator[bytes]) -> list[bytes]:
+    return list(islice(lines, BLOCK_LINES))

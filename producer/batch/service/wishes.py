@@ -1,0 +1,65 @@
+"""What a user may wish of a batch that is submitted, and the description that comes of it. Pure."""
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict, Unpack
+
+from pydantic import ValidationError
+
+from producer import requests
+from producer.batch.service.glance import DEFAULT
+from producer.requests import Duration, JobRequest
+from protocol.batches import BatchSpec, checked_metadata
+from protocol.errors import InvalidRequest
+from protocol.messages import Endpoint
+from protocol.states import Priority
+
+DAY_S = 86_400.0
+
+
+class Wishes(TypedDict, total=False):
+    """Options of `Batches.submit`; each has a default."""
+
+    model: str | None
+    """Run all rows on this model, whatever they name."""
+    priority: Priority | str
+    """`medium`, the default, or `low` for whenever there is room."""
+    window: Duration
+    """Rows that have not ended so long after now expire; a day by default."""
+    metadata: Mapping[str, str]
+    """At most 16 pairs; keys of up to 64 characters, values of up to 512."""
+    on_invalid: Literal["fail", "skip"]
+    """`fail`, the default: one bad line and nothing runs; `skip`: the others run."""
+    dedup: bool
+    """Run rows with the same body at temperature 0 once."""
+    max_errors: int | None
+    """The batch fails once more rows have."""
+    notify: bool
+    """Whether its end is told to the runner's webhook; it is by default."""
+
+
+def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
+    """A batch's description, still without its file.
+
+    Raises:
+        InvalidRequest: a wish breaks a rule.
+    """
+    window_s = requests.seconds("window", wishes.get("window", DAY_S), least=1.0)
+    priority = requests.priority_of(JobRequest(priority=wishes.get("priority", "medium")))
+    metadata = checked_metadata(wishes.get("metadata", {}))
+    plain = {name: wishes[name] for name in ("model", "on_invalid", "dedup", "max_errors", "notify") if name in wishes}
+    own = {
+        "endpoint_given": endpoint is not None,
+        "window_s": window_s,
+        "completion_window": _in_words(window_s),
+        "priority": priority,
+        "metadata": metadata,
+    }
+    try:
+        return BatchSpec.model_validate({"input_file_id": "", "endpoint": endpoint or DEFAULT, **own, **plain})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise InvalidRequest(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds / 3600:.0f}h" if seconds % 3600 == 0 else f"{seconds:g}s"

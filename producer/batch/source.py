@@ -1,0 +1,124 @@
+"""Reads a batch's input: `-` is stdin, `.gz` is unpacked, and a pipe never keeps a stop waiting."""
+
+import gzip
+import hashlib
+import select
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from producer.batch.records import Facts
+from protocol.errors import InputChanged, SetupError
+
+BLOCK_BYTES = 256 * 1024
+STANDARD = "-"
+PACKED = ".gz"
+POLL_S = 0.2
+BROKEN = b"broken"
+"""Stands in a digest for what could not be read."""
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""What reading on can raise."""
+
+
+def in_place(source: Path) -> bool:
+    """Whether rows can be read from the input itself, by their places."""
+    return repeatable(source) and not _packed(source)
+
+
+def repeatable(source: Path) -> bool:
+    """Whether it can be read twice: a file, no pipe."""
+    return str(source) != STANDARD and source.is_file()
+
+
+def stamp(source: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last change in ns; zeros of what is no file."""
+    if not repeatable(source):
+        return 0, 0
+    status = source.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def reading(source: Path) -> Iterator[BinaryIO]:
+    """The readable input for the length of a block.
+
+    Raises:
+        SetupError: it can't be opened, or stdin is closed.
+    """
+    if str(source) == STANDARD:
+        if sys.stdin is None:
+            raise SetupError("stdin is closed", "Name a file.")
+        yield sys.stdin.buffer
+        return
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise SetupError(f"{source} can't be opened: {error.strerror}") from None
+    with file:
+        yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if _packed(source) else file
+
+
+def blocks(reader: BinaryIO, stopped: Callable[[], bool]) -> Iterator[bytes]:
+    """What there is, as it comes, until the end or until `stopped`.
+
+    Raises:
+        OSError, EOFError, zlib.error: it can't be read on; see `why`.
+    """
+    while not stopped():
+        if _silent(reader):
+            continue
+        # A plain `read` of a pipe would wait for a whole block.
+        data: bytes = reader.read1(BLOCK_BYTES) if hasattr(reader, "read1") else reader.read(BLOCK_BYTES)
+        if not data:
+            return
+        yield data
+
+
+def why(error: Exception) -> str:
+    """Why reading came to its end too early."""
+    if isinstance(error, EOFError):
+        return "it breaks off"
+    if isinstance(error, gzip.BadGzipFile | zlib.error):
+        return "it is no gzip file, or a broken one"
+    return getattr(error, "strerror", None) or type(error).__name__
+
+
+def check_unchanged(facts: Facts, source: str | Path) -> None:
+    """See that an input is what it was when it was taken in.
+
+    Size and time of the last change as they were are trusted; otherwise the input is read once more. What came through
+    a pipe is not looked at: its rows are read from where they were spooled to.
+
+    Raises:
+        InputChanged: it is another.
+        SetupError: it can't be opened, or what it was spooled to is gone.
+    """
+    path = Path(source)
+    if facts.readable and not Path(facts.readable).is_file():
+        raise SetupError(f"{facts.readable} is not there", "The batch's rows are read from it. Begin anew.")
+    if str(path) == STANDARD or stamp(path) == (facts.size, facts.mtime_ns):
+        return
+    digest = hashlib.sha256()
+    with reading(path) as reader:
+        try:
+            for data in blocks(reader, lambda: False):
+                digest.update(data)
+        except UNREADABLE:
+            digest.update(BROKEN)
+    if digest.hexdigest() != facts.sha256:
+        raise InputChanged(f"{path} is not what it was when the batch began", "Restore it, or begin anew.")
+
+
+def _packed(source: Path) -> bool:
+    return source.name.endswith(PACKED)
+
+
+def _silent(reader: BinaryIO) -> bool:
+    """Whether nothing comes for a moment; only pipes and terminals are ever silent."""
+    try:
+        return not reader.seekable() and not select.select([reader], [], [], POLL_S)[0]
+    except (OSError, ValueError):
+        return False  # What has no descriptor never waits.

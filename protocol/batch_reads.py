@@ -1,0 +1,97 @@
+"""What is looked up of batches, and the one thing that needs no function: a webhook that was told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from protocol import keys, wire
+from protocol.batches import (
+    BatchCounts,
+    BatchError,
+    BatchName,
+    BatchRecord,
+    BatchSpec,
+    BatchStatus,
+    BatchUsage,
+)
+from protocol.call import Call
+from protocol.errors import FleetError
+
+MOST_DUE = 100
+"""So many are handled at once."""
+_STATUS_AT = "at:"
+
+
+def batch_record(name: BatchName) -> Call[BatchRecord | None]:
+    """A batch as it stands; None when there is none of this name."""
+    return Call(("HGETALL", keys.batch(name)), lambda reply: _record(name, reply) if reply else None)
+
+
+def _record(name: BatchName, reply: Mapping[bytes, bytes]) -> BatchRecord:
+    text = {field.decode(): value.decode() for field, value in reply.items()}
+    times = {
+        BatchStatus(field.removeprefix(_STATUS_AT)): int(value)
+        for field, value in text.items()
+        if field.startswith(_STATUS_AT)
+    }
+    read: dict[str, Callable[[str], Any]] = {
+        "counts": BatchCounts.model_validate_json,
+        "usage": BatchUsage.model_validate_json,
+        "errors": lambda value: tuple(BatchError.model_validate(error) for error in wire.loads(value)),
+        "output_file_id": str,
+        "error_file_id": str,
+        "model": str,
+        "takes": int,
+    }
+    given = {field: reader(text[field]) for field, reader in read.items() if field in text}
+    spec = BatchSpec.model_validate_json(text["spec"])
+    return BatchRecord(name=name, spec=spec, status=BatchStatus(text["status"]), times_ms=times, **given)
+
+
+def batch_ids(tenant: str, count: int, start: int = 0) -> Call[list[BatchName]]:
+    """At most `count` of a tenant's batches, the newest first, without the first `start`."""
+    command = ("ZREVRANGE", keys.batches(tenant), start, start + count - 1)
+    return Call(command, lambda reply: [BatchName(tenant, batch_id.decode()) for batch_id in reply])
+
+
+def batch_place(name: BatchName) -> Call[int | None]:
+    """How many of the tenant's batches are newer; None when there is none of this name."""
+    return Call(("ZREVRANK", keys.batches(name.tenant), name.id), lambda reply: reply)
+
+
+def idle_batches(now_ms: int) -> Call[list[BatchName]]:
+    """Living batches that nobody owns at that time."""
+    return _due(keys.LIVING_BATCHES, now_ms)
+
+
+def living_batches() -> Call[list[BatchName]]:
+    """All that have not ended."""
+    return Call(("ZRANGE", keys.LIVING_BATCHES, 0, -1), _names)
+
+
+def outdated_batches(now_ms: int) -> Call[list[BatchName]]:
+    """Ended batches that need not be kept any longer at that time."""
+    return _due(keys.ENDED_BATCHES, now_ms)
+
+
+def untold_batches(now_ms: int) -> Call[list[BatchName]]:
+    """Ended batches of which the webhook does not know yet."""
+    return _due(keys.BATCH_HOOKS, now_ms)
+
+
+def told(name: BatchName) -> Call[bool]:
+    """The webhook knows, or was given up."""
+    return Call(("ZREM", keys.BATCH_HOOKS, name.ref), bool)
+
+
+def _due(key: str, now_ms: int) -> Call[list[BatchName]]:
+    return Call(("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, MOST_DUE), _names)
+
+
+def _names(reply: Sequence[bytes]) -> list[BatchName]:
+    found = []
+    for ref in reply:
+        # What was written by hand is nobody's batch.
+        with suppress(FleetError, UnicodeDecodeError):
+            found.append(BatchName.parse(ref.decode()))
+    return found

@@ -1,0 +1,153 @@
+"""kill -9, SIGTERM and a full disk for `tokenfleet batch run` as a process: each row ends up with exactly one line."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protocol.failpoints import VARIABLE
+from tests.support.waiting import eventually
+from tokenfleet.cli.exits import Exit
+from tokenfleet.up.commands import FleetOptions
+from tokenfleet.up.fleet import EmbeddedFleet
+
+ROWS = 60
+MODEL = "demo"
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async with EmbeddedFleet(FleetOptions(engine="sim", model=MODEL, sim_speed=20)) as embedded:
+        await embedded.ready(60)
+        yield embedded.redis_url
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(_row(n) + "\n" for n in range(ROWS)))
+    return path
+
+
+def _row(number: int, max_tokens: int = 8) -> str:
+    body = {
+        "model": MODEL,
+        "prompt": f"row {number // 2}",
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+    return json.dumps({"custom_id": f"r{number}", "method": "POST", "url": "/v1/completions", "body": body})
+
+
+class Cli:
+    """The command on one pair of files."""
+
+    def __init__(self, url: str, source: Path, target: Path, *more: str) -> None:
+        self.url, self.source, self.target = url, source, target
+        self.files = ["-i", str(source), "-o", str(target), *more]
+
+    async def start(self, *more: str, failpoints: str = "") -> asyncio.subprocess.Process:
+        command = [sys.executable, "-m", "tokenfleet", "batch", "run", *self.files, *more, "--redis-url", self.url]
+        env = {**os.environ, VARIABLE: failpoints}
+        return await asyncio.create_subprocess_exec(*command, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    async def run(self, *more: str, failpoints: str = "") -> tuple[int, str]:
+        """Exit code and stderr."""
+        child = await self.start(*more, failpoints=failpoints)
+        _, said = await child.communicate()
+        return child.returncode or 0, said.decode()
+
+    def proven(self) -> bool:
+        """What the files alone say."""
+        files = [str(self.source), *(path for path in self.files[3:] if not path.startswith("-") and path != "input")]
+        command = [sys.executable, "-m", "tokenfleet", "batch", "reconcile", *files]
+        return subprocess.run(command, check=False, capture_output=True).returncode == Exit.CLEAN
+
+    def lines(self) -> int:
+        return self.target.read_bytes().count(b"\n") if self.target.exists() else 0
+
+
+@pytest.mark.parametrize("more", [(), ("--order", "input"), ("--dedup",)], ids=["completion", "input", "dedup"])
+async def test_a_runner_that_is_killed_at_its_worst_moments_loses_and_doubles_nothing(
+    url: str, source: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    cli = Cli(url, source, tmp_path / "out.jsonl", *more)
+    points = [
+        f"producer.{point}=kill@{nth}" for nth in (1, 2) for point in ("in_line", "before_commit", "after_commit")
+    ]
+    for failpoint in points:
+        code, said = await cli.run("--resume", "--window", "12", failpoints=failpoint)
+        assert code == -signal.SIGKILL, said
+    code, said = await cli.run("--resume")
+    assert code == Exit.CLEAN, said
+    assert cli.proven()
+    assert "rows of earlier runs" in said
+
+
+async def test_a_runner_that_is_killed_at_any_moment_is_resumed(url: str, source: Path, tmp_path: Path) -> None:
+    source.write_text("".join(_row(n, max_tokens=100) + "\n" for n in range(ROWS)))
+    cli = Cli(url, source, tmp_path / "out.jsonl")
+    for rows in (0, ROWS // 4, ROWS // 2):
+        child = await cli.start("--resume", "--window", "16")
+        await eventually(lambda rows=rows: cli.lines() > rows, timeout_s=30)  # type: ignore[misc]  # bound at once
+        child.kill()
+        await child.communicate()
+    assert (await cli.run("--resume"))[0] == Exit.CLEAN
+    assert cli.proven()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_closes_the_files_and_resume_goes_on(
+    url: str, source: Path, tmp_path: Path, sign: signal.Signals
+) -> None:
+    """With everything in flight: the rows are withdrawn, each has its line, and none of that is in the way later."""
+    source.write_text("".join(_row(n, max_tokens=4_000) + "\n" for n in range(ROWS)))
+    errors = tmp_path / "err.jsonl"
+    cli = Cli(url, source, tmp_path / "out.jsonl", "--errors", str(errors))
+    child = await cli.start("--model", MODEL)
+    await eventually(lambda: (tmp_path / "out.jsonl").exists(), timeout_s=20)
+    child.send_signal(sign)
+    _, said = await child.communicate()
+    assert child.returncode == Exit.INTERRUPTED, said
+    assert b"--resume goes on" in said
+    assert b"Traceback" not in said
+    assert cli.proven()
+    told = [json.loads(line)["error"]["code"] for line in errors.read_text().splitlines()]
+    assert set(told) == {"batch_cancelled"}
+    assert len(told) + cli.lines() == ROWS
+
+    code, said_then = await cli.run("--model", MODEL, "--resume", "--deadline", "1s")
+    assert code == Exit.FAILED, said_then
+    assert "never ended" in said_then
+    assert "--resume --deadline 6h" in said_then
+    assert cli.proven()
+
+
+async def test_dashes_and_gzip_on_both_ends(url: str, source: Path, tmp_path: Path) -> None:
+    line = '"$0" -m tokenfleet batch run -i - -o - --order input --redis-url "$1" --json < "$2" | tee "$3"'
+    target = tmp_path / "out.jsonl"
+    done = subprocess.run(
+        ["/bin/bash", "-o", "pipefail", "-c", line, sys.executable, url, source, target],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == Exit.CLEAN, done.stderr
+    *lines, told = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [line["custom_id"] for line in lines] == [f"r{n}" for n in range(ROWS)]
+    assert (told["state"], told["rows_out"]) == ("completed", ROWS)
+
+    subprocess.run(["gzip", "-k", source], check=True)
+    packed = Cli(url, source.with_name("in.jsonl.gz"), tmp_path / "out.jsonl.gz", "--order", "input")
+    code, said = await packed.run()
+    assert code == Exit.CLEAN, said
+    assert packed.proven()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["in.jsonl", "in.jsonl.gz", "out.jsonl", "out.jsonl.gz", "out.jsonl.gz.state", "out.jsonl.gz.input"]
+    )

@@ -1,0 +1,152 @@
+"""Batches as their users see them: lists, watching, parts of results, tenants, deleting, retention."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from producer.batch.service import chores
+from producer.batch.service.serve import serve
+from producer.batch.store import FileStore
+from producer.fleet import Fleet
+from protocol import batch_reads, reads
+from protocol.batches import BatchName, BatchStatus
+from protocol.call import run
+from protocol.errors import BatchActive, InvalidRequest, SetupError, UnknownBatch, UnknownFile
+from protocol.settings import Settings
+from tests.producer.batch_files import row, until_queued
+from tests.producer.served import TERMS, counts, owned, seen, submitted, wrote
+from tests.producer.tiny import TinyWorker, serving
+from tests.support.waiting import eventually
+
+
+async def test_results_so_far(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:
+    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(4)))
+    async with owned(stored, store, name):
+        await until_queued(redis, 4)
+        for attempt in (await worker.take())[:2]:
+            await attempt.echo()
+
+        async def some() -> bool:
+            return len([line async for line in stored.batches.results(name.id, partial=True)]) == 2
+
+        await eventually(some)
+        with pytest.raises(BatchActive):
+            await anext(stored.batches.results(name.id))
+
+
+async def test_watching_tells_each_change_to_the_end(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a", "say a"))
+    watching = stored.batches.watch(name.id, every_s=0.005)
+    assert (await anext(watching)).status is BatchStatus.VALIDATING
+    async with serving(worker), owned(stored, store, name):
+        rest = [record async for record in watching]
+    assert rest[-1].status is BatchStatus.COMPLETED
+    assert rest == sorted(rest, key=lambda record: len(record.times_ms))
+
+
+async def test_tenants_do_not_see_each_others_batches(stored: Fleet, redis: Redis, source: Path) -> None:
+    name = await submitted(stored, source, row("a"))
+    async with Fleet(redis=redis, tenant="other", settings=stored.settings) as other:
+        for verb in (other.batches.get, other.batches.cancel, other.batches.delete):
+            with pytest.raises(UnknownBatch):
+                await verb(name.id)
+        assert await other.batches.list() == []
+        with pytest.raises(UnknownFile):
+            await other.batches.submit((await stored.batches.get(name.id)).spec.input_file_id)
+        with pytest.raises(UnknownBatch):
+            await other.batches.list(after=name.id)
+    assert (await seen(stored, name)).status is BatchStatus.VALIDATING
+
+
+async def test_lists_go_back_in_time(stored: Fleet, source: Path) -> None:
+    names = [await submitted(stored, source, row("a")) for _ in range(5)]
+    first = await stored.batches.list(limit=2)
+    rest = await stored.batches.list(after=first[-1].name.id)
+    assert sorted(record.name.id for record in [*first, *rest]) == sorted(name.id for name in names)
+    times = [record.times_ms[BatchStatus.VALIDATING] for record in [*first, *rest]]
+    assert times == sorted(times, reverse=True)
+
+
+async def test_deleting(stored: Fleet, store: FileStore, worker: TinyWorker, source: Path) -> None:
+    name = await submitted(stored, source, row("a", "say a"))
+    twin = (await stored.batches.submit((await seen(stored, name)).spec.input_file_id)).name
+    with pytest.raises(BatchActive):
+        await stored.batches.delete(name.id)
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+        await stored.batches.delete(name.id)
+        assert len(store.list("t")) == 1, "the input is another's too"
+        await serve(stored, store, twin, TERMS)
+    await stored.batches.delete(twin.id)
+    assert (store.list("t"), await stored.batches.list()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"metadata": {"k" * 65: "v"}},
+        {"window": 0},
+        {"max_errors": -1},
+        {"on_invalid": "maybe"},
+        {"priority": "urgent"},
+        {"endpoint": "/v1/nothing"},
+    ],
+)
+async def test_what_is_refused_leaves_nothing(
+    stored: Fleet, store: FileStore, source: Path, bad: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequest):
+        await stored.batches.submit(wrote(source, row("a")), **bad)
+    assert (store.list("t"), await stored.batches.list()) == ([], [])
+
+
+async def test_without_a_store_or_a_file_nothing_is_submitted(redis: Redis, stored: Fleet, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="can't be opened"):
+        await stored.batches.submit(tmp_path / "missing.jsonl")
+    async with Fleet(redis=redis, tenant="t", settings=Settings(store=None)) as bare:
+        with pytest.raises(SetupError, match="no store is set"):
+            await bare.batches.submit(tmp_path / "missing.jsonl")
+
+
+async def test_the_endpoint_is_that_of_the_first_row_that_has_one(stored: Fleet, source: Path) -> None:
+    name = await submitted(stored, source, "no json", row("a", url="/v1/completions"), row("b"))
+    assert (await seen(stored, name)).spec.endpoint == "/v1/completions"
+
+
+async def test_the_first_valid_row_has_the_last_word_on_the_endpoint(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    """The glance at the file saw a row that can't be run: the others must not be held against it."""
+    rows = [row("bad", url="/v1/completions", max_tokens=-1), row("a", "say a"), row("b", "say b")]
+    name = await submitted(stored, source, *rows, on_invalid="skip")
+    given = (await stored.batches.submit(source, endpoint="/v1/completions")).name
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+        await serve(stored, store, given, TERMS)
+    assert counts(await seen(stored, name)) == (3, 2, 1)
+    assert [error.code for error in (await seen(stored, given)).errors][1:] == ["url_mismatch", "url_mismatch"]
+
+
+async def test_retention(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:
+    """Everything of an ended batch goes when its time is over, and nothing of one that runs."""
+    ended = await submitted(stored, source, row("a", "say a"))
+    async with serving(worker):
+        await serve(stored, store, ended, TERMS)
+    running = await submitted(stored, source, row("a"))
+    half = BatchName("t", "batch_gone")
+    with store.workplace(half).held():
+        store.workplace(half).output.write_bytes(b"a line")
+    now_ms = await run(redis, reads.store_time_ms())
+    hour_ms = round(TERMS.keep_s * 1000)
+    await chores.clean(redis, store, TERMS.keep_s, now_ms)
+    assert (len(store.list("t")), len(await stored.batches.list())) == (3, 2)
+    assert list(store.workplaces()) == [], "nobody runs that batch"
+    assert await chores.clean(redis, store, TERMS.keep_s, now_ms + hour_ms + 5_000)
+    assert [record.name for record in await stored.batches.list()] == [running]
+    used = (await seen(stored, running)).spec.input_file_id
+    assert [file.id for file in store.list("t")] == [used]
+    assert await run(redis, batch_reads.untold_batches(now_ms + hour_ms)) == []

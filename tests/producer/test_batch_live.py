@@ -1,0 +1,128 @@
+"""A batch that runs in the caller's process: its lines as they come, its progress, one row's tokens live."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from producer.fleet import Fleet
+from protocol.errors import BatchInvalid, InvalidRequest, UnknownJob
+from tests.producer.batch_files import by_id, leftovers, row, until_queued
+from tests.producer.tiny import TinyWorker, serving
+
+
+def wrote(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(rows))
+    return path
+
+
+async def test_lines_come_while_it_runs(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = wrote(files[0], *(row(f"r{n}", f"say {n}") for n in range(4))), files[1]
+    async with fleet.batches.run(source, target) as batch:
+        lines = aiter(batch)
+        await until_queued(redis, 4)
+        attempts = await worker.take()
+        for attempt in reversed(attempts):
+            await attempt.echo()
+            line = await anext(lines)
+            assert line["response"]["body"]["choices"][0]["message"]["content"] == f"{attempt.prompt} "
+        assert [line async for line in lines] == []
+        summary = await batch.summary()
+    assert (summary.rows_out, summary.rows_failed) == (4, 0)
+    assert batch.progress
+    assert (batch.progress.rows_total, batch.progress.rows_out) == (4, 4)
+    assert summary.batch_id == batch.batch_id
+    assert set(by_id(target)) == {"r0", "r1", "r2", "r3"}
+
+
+async def test_in_the_inputs_order_they_come_at_the_end(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source = wrote(files[0], *(row(f"r{n}", f"say {n}") for n in range(4)))
+    async with fleet.batches.run(source, files[1], order="input") as batch:
+        await until_queued(redis, 4)
+        for attempt in reversed(await worker.take()):
+            await attempt.echo()
+        assert [line["custom_id"] async for line in batch] == ["r0", "r1", "r2", "r3"]
+
+
+async def test_failed_rows_come_from_their_own_file(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    source = wrote(files[0], row("good", "say a"), row("bad", "refuse 400"))
+    async with serving(worker), fleet.batches.run(source, files[1], errors=tmp_path / "err.jsonl") as batch:
+        codes = {line["custom_id"]: line["response"]["status_code"] async for line in batch}
+    assert codes == {"good": 200, "bad": 400}
+
+
+async def test_one_rows_tokens_live(fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]) -> None:
+    source, target = wrote(files[0], row("a", "one two"), row("b", "three four")), files[1]
+    async with fleet.batches.run(source, target, stream=True) as batch:
+        text = batch.text(2)
+        begun = asyncio.ensure_future(anext(text))
+        await until_queued(redis, 2)
+        attempts = {attempt.handle: attempt for attempt in await worker.take()}
+        mine = attempts.pop(await batch.handle(2))
+        await mine.say("three ")
+        assert await begun == "three "
+        await mine.say("four ")
+        assert await anext(text) == "four "
+        await mine.finish()
+        assert [piece async for piece in text] == []
+        (other,) = attempts.values()
+        await other.echo()
+    found = by_id(target)
+    assert found["b"]["response"]["body"]["choices"][0]["message"]["content"] == "three four "
+
+
+async def test_leaving_early_breaks_it_off(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = wrote(files[0], *(row(f"r{n}") for n in range(4))), files[1]
+
+    async def leave() -> None:
+        async with fleet.batches.run(source, target):
+            await until_queued(redis, 4)
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        await leave()
+    assert {line["error"]["code"] for line in by_id(target).values()} == {"batch_cancelled"}
+    assert await leftovers(redis) == []
+
+
+async def test_what_it_raises_comes_to_whoever_waits(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
+) -> None:
+    source, target = wrote(files[0], "no json"), files[1]
+
+    async def read() -> list[object]:
+        async with fleet.batches.run(source, target) as batch:
+            return [line async for line in batch]
+
+    async def look() -> None:
+        async with fleet.batches.run(source, target) as batch:
+            with pytest.raises(UnknownJob):
+                await batch.handle(1)
+
+    for wait in (read, look):
+        with pytest.raises(BatchInvalid):
+            await wait()
+
+
+@pytest.mark.parametrize("target", ["-", "out.jsonl.gz"])
+async def test_packed_lines_and_stdout_cant_be_read_while_it_runs(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], tmp_path: Path, target: str
+) -> None:
+    named = target if target == "-" else tmp_path / target
+    with pytest.raises(InvalidRequest, match="plain file"):
+        async with serving(worker), fleet.batches.run(wrote(files[0], row("a")), named) as batch:
+            await anext(aiter(batch))
+
+
+async def test_it_must_be_entered(fleet: Fleet, files: tuple[Path, Path]) -> None:
+    with pytest.raises(InvalidRequest, match="async with"):
+        await fleet.batches.run(*files).summary()

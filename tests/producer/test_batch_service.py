@@ -1,0 +1,161 @@
+"""Batches as a service, in one process: each end with its words, times, counts and files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai.types import Batch
+from redis.asyncio import Redis
+
+from producer.batch.service.serve import serve
+from producer.batch.store import FileStore
+from producer.fleet import Fleet
+from protocol import reads
+from protocol.batches import BatchStatus
+from protocol.call import run
+from protocol.states import Priority
+from tests.producer.batch_files import leftovers, row, until_queued
+from tests.producer.served import TERMS, counts, lines, owned, seen, submitted
+from tests.producer.tiny import TinyWorker, serving
+from tests.support.waiting import eventually
+
+
+async def test_a_batch_completes(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    rows = [*(row(f"r{n}", f"say {n}") for n in range(5)), row("bad", "refuse 400")]
+    name = await submitted(stored, source, *rows, metadata={"team": "a"}, priority="low")
+    before = await seen(stored, name)
+    assert (before.status, before.output_file_id, before.spec.priority) == ("validating", None, Priority.LOW)
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record)) == (BatchStatus.COMPLETED, (6, 5, 1))
+    assert set(record.times_ms) == {"validating", "in_progress", "finalizing", "completed"}
+    assert record.usage
+    assert record.usage.output_tokens == 10
+    found = await lines(stored, name)
+    assert found["r3"]["response"]["body"]["choices"][0]["message"]["content"] == "say 3 "
+    assert record.output_file_id
+    assert record.error_file_id
+    assert store.path("t", record.error_file_id).read_text().count("\n") == 1
+    assert json.loads(store.path("t", record.error_file_id).read_text())["custom_id"] == "bad"
+    assert list(store.workplaces()) == []
+    assert await leftovers(redis) == []
+
+
+async def test_all_rows_failing_is_completed_with_an_error_file_only(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a", "refuse 400"), row("b", "fail engine_error"))
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record)) == (BatchStatus.COMPLETED, (2, 0, 2))
+    assert record.output_file_id is None
+    assert record.error_file_id
+    assert set(await lines(stored, name)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [(1, "empty_file")]),
+        (f"{row('a')}\nno json\n{row('b')}\n[1]", [(2, "invalid_json_line"), (4, "invalid_json_line")]),
+    ],
+)
+async def test_bad_input_fails_with_every_line(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path, text: str, expected: list[tuple[Any, str]]
+) -> None:
+    name = await submitted(stored, source, text)
+    # Nobody works: were a row run, this would not end.
+    await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, record.output_file_id) == (BatchStatus.FAILED, None)
+    assert [(error.line, error.code) for error in record.errors] == expected
+    batch = Batch.model_validate(record.as_json())
+    assert batch.errors
+    assert batch.errors.data
+    assert [error.code for error in batch.errors.data] == [code for _, code in expected]
+
+
+async def test_an_input_that_is_gone_fails_the_batch(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a"))
+    store.delete("t", (await seen(stored, name)).spec.input_file_id)
+    await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, [error.code for error in record.errors]) == (BatchStatus.FAILED, ["unknown_file"])
+
+
+async def test_cancelled_before_anybody_ran_it(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a"), row("b"))
+    assert (await stored.batches.cancel(name.id)).status is BatchStatus.CANCELLING
+    await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record), record.output_file_id) == (BatchStatus.CANCELLED, (2, 0, 0), None)
+    assert {line["error"]["code"] for line in (await lines(stored, name)).values()} == {"batch_cancelled"}
+    assert set(record.times_ms) == {"validating", "cancelling", "cancelled"}
+
+
+async def test_cancelled_while_it_runs_keeps_what_is_done(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    """5 fast rows and 20 slow ones."""
+    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(25)))
+    async with owned(stored, store, name) as task:
+        await until_queued(redis, 25)
+        attempts = await worker.take()
+        for attempt in attempts[:5]:
+            await attempt.echo()
+
+        async def told() -> bool:
+            return (await seen(stored, name)).counts.completed == 5
+
+        await eventually(told)
+        await stored.batches.cancel(name.id)
+        await eventually(task.done)
+    record = await seen(stored, name)
+    assert (record.status, counts(record)) == (BatchStatus.CANCELLED, (25, 5, 0))
+    assert set(record.times_ms) == {"validating", "in_progress", "cancelling", "cancelled"}
+    found = await lines(stored, name)
+    assert len(found) == 25
+    codes = [line["error"]["code"] for line in found.values() if line["error"]]
+    assert codes == ["batch_cancelled"] * 20
+    # The engine's slots are free: nothing of the batch lives on.
+    assert await run(redis, reads.lane_depth(worker.shard, Priority.MEDIUM)) == 0
+    assert await leftovers(redis) == []
+
+
+async def test_cancelled_when_it_is_over_changes_nothing(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a"))
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+    before = await seen(stored, name)
+    assert await stored.batches.cancel(name.id) == before
+
+
+async def test_it_expires(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:
+    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(6)), window=1.5)
+    async with owned(stored, store, name) as task:
+        await until_queued(redis, 6)
+        for attempt in (await worker.take())[:2]:
+            await attempt.echo()
+
+        async def over() -> bool:
+            await worker.take()  # The dispatcher keeps the time; nobody works.
+            return task.done()
+
+        await eventually(over, timeout_s=10)
+    record = await seen(stored, name)
+    assert (record.status, counts(record)) == (BatchStatus.EXPIRED, (6, 2, 0))
+    assert set(record.times_ms) == {"validating", "in_progress", "expired"}
+    found = await lines(stored, name)
+    assert [line["error"]["code"] for line in found.values() if line["error"]] == ["batch_expired"] * 4
+    assert record.output_file_id

@@ -1,0 +1,27 @@
+"""How a batch file is refused: every bad line in one pass."""
+
+import click
+
+from protocol.errors import BatchInvalid
+from tokenfleet.cli.exits import Exit
+from tokenfleet.cli.options import wants_json
+from tokenfleet.cli.output import print_json
+from tokenfleet.terminal import harmless
+
+MOST_LINES = 100
+
+
+def refused(source: str, error: BatchInvalid) -> Exit:
+    """Tell what is wrong with each line: `file:line: code: message` on stderr, or one JSON object; the exit code."""
+    if wants_json():
+        names = ("line", "code", "message", "param")
+        problems = [{name: getattr(problem, name) for name in names} for problem in error.problems]
+        said = {"code": error.code, "message": error.message, "hint": error.hint, "total": error.total}
+        print_json({"error": {**said, "problems": problems}})
+        return Exit.INVALID
+    for problem in error.problems[:MOST_LINES]:
+        click.echo(harmless(f"{source}:{problem.line}: {problem.code}: {problem.message}"), err=True)
+    if error.total > MOST_LINES:
+        click.echo(f"… and {error.total - MOST_LINES} more", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
+    return Exit.INVALID

@@ -1,0 +1,71 @@
+"""`tokenfleet batch reconcile`: the proof that a batch is complete."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tokenfleet.cli.exits import Exit
+from tokenfleet.cli.options import json_option, wants_json
+from tokenfleet.cli.output import print_json
+from tokenfleet.terminal import harmless
+
+if TYPE_CHECKING:
+    from producer.batch.reconcile import Finding
+
+MOST_PRINTED = 100
+
+
+@click.command("reconcile")
+@click.argument("given", metavar="IN")
+@click.argument("output", metavar="OUT")
+@click.argument("errors", metavar="[ERR]", required=False)
+@json_option
+@click.pass_context
+def command(context: click.Context, given: str, output: str, errors: str | None) -> None:
+    """Prove from the files alone that each line of IN has exactly one line in OUT or ERR, and that there is no other.
+
+    Names the ids that are missing or doubled, the lines that belong to no row, and lines that can't be read, such as
+    one that a crash has torn. No Redis is needed, and no state file. Files that end in .gz are unpacked.
+
+    \b
+    Examples:
+      tokenfleet batch reconcile prompts.jsonl answers.jsonl
+      tokenfleet batch reconcile prompts.jsonl.gz answers.jsonl errors.jsonl --json
+
+    With --json, one object for each finding: kind, custom_id, input_line, places, why; and a last one with proven,
+    rows, lines, missing, doubled, foreign and unreadable.
+
+    \b
+    Exit codes: 0 proven, 2 a file can't be opened, 3 not proven, 4 the disk is full.
+    """
+    from dataclasses import asdict
+
+    from producer.batch.reconcile import Reconciler
+
+    reconciler = Reconciler(given, [output, *([errors] if errors else [])])
+    for number, finding in enumerate(reconciler.findings()):
+        if wants_json():
+            print_json(asdict(finding))
+        elif number < MOST_PRINTED:
+            click.echo(harmless(_told(finding, given)))
+        elif number == MOST_PRINTED:
+            click.echo("… and more")
+    report = reconciler.report
+    if wants_json():
+        print_json(report.as_json())
+    elif report.proven:
+        click.echo(f"proven: each of {report.rows} rows has exactly one line")
+    else:
+        counts = (f"{getattr(report, kind)} {kind}" for kind in ("missing", "doubled", "foreign", "unreadable"))
+        click.echo(f"not proven: {report.rows} rows, {report.lines} lines; {', '.join(counts)}")
+    context.exit(Exit.CLEAN if report.proven else Exit.FAILED)
+
+
+def _told(finding: "Finding", given: str) -> str:
+    words = [f"{finding.kind}:"]
+    if finding.input_line is not None:
+        words.append(f"{given}:{finding.input_line}")
+    if finding.custom_id is not None:
+        words.append(f"custom_id {finding.custom_id}")
+    places = [f"{place.file}:{place.line}" for place in finding.places]
+    return ", ".join(filter(None, [" ".join(words), *places, finding.why]))

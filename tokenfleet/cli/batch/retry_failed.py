@@ -1,0 +1,64 @@
+"""`tokenfleet batch retry-failed`: the rows of a batch that failed, once more."""
+
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from tokenfleet.cli.batch.running import end, shown
+from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.durations import duration
+from tokenfleet.cli.options import json_option, shared_options
+
+if TYPE_CHECKING:
+    from producer.batch import BatchSummary
+    from producer.fleet import Fleet
+
+
+class Options(TypedDict):
+    """The options of `batch retry-failed`, as click hands them over."""
+
+    target: str
+    priority: str
+    deadline: float | None
+    max_errors: int | None
+    window: int
+    durable: bool
+
+
+@click.command("retry-failed")
+@click.option("-o", "--output", "target", required=True, metavar="OUT", help="The output of a batch that has ended.")
+@click.option(
+    "--priority",
+    type=click.Choice(["high", "medium", "low"]),
+    default="medium",
+    show_default=True,
+    help="medium: a batch; low: whenever there is room.",
+)
+@click.option("--deadline", type=duration, help="Rows that have not ended by then expire, such as 6h.")
+@click.option("--max-errors", type=click.IntRange(0), metavar="N", help="Give up once more than N rows have failed.")
+@click.option("--window", type=click.IntRange(1), default=512, show_default=True, help="Rows in Redis at once.")
+@click.option("--durable", is_flag=True, help="Submit each row until a replica or the disk has it.")
+@shared_options
+@json_option
+@click.pass_context
+def command(context: click.Context, **options: Unpack[Options]) -> None:
+    """Run the rows of a batch that failed or never ended again; each has its new line in place of the old one.
+
+    What the batch was stands in OUT.state: its input, which must be unchanged, its error file and its order. Lines
+    that are no requests stay failed: mend the input and run it anew. Everything else is as for `batch run`.
+
+    \b
+    Example:
+      tokenfleet batch retry-failed -o answers.jsonl
+
+    Exit codes are those of `batch run`: 3 where rows failed once more.
+    """
+    summary = with_fleet(lambda fleet: _run(fleet, options))
+    context.exit(end(summary, options["target"]))
+
+
+async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
+    from producer.batch import retry_failed
+
+    with shown(options["target"]) as show:
+        return await retry_failed(fleet, **options, on_progress=show)

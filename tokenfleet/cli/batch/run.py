@@ -1,0 +1,129 @@
+"""`tokenfleet batch run`: a file of requests in, a file of answers out."""
+
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from protocol.errors import BatchInvalid
+from tokenfleet.cli.batch.invalid import refused
+from tokenfleet.cli.batch.running import end, shown
+from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.durations import duration
+from tokenfleet.cli.options import json_option, shared_options
+
+if TYPE_CHECKING:
+    from producer.batch import BatchSummary
+    from producer.batch.options import OnInvalid, Order
+    from producer.fleet import Fleet
+
+
+class Options(TypedDict):
+    """The options of `batch run`, as click hands them over."""
+
+    source: str
+    target: str
+    errors: str | None
+    model: str | None
+    limit: int | None
+    priority: str
+    deadline: float | None
+    order: "Order"
+    on_invalid: "OnInvalid"
+    dedup: bool
+    max_errors: int | None
+    resume: bool
+    overwrite: bool
+    window: int
+    durable: bool
+
+
+@click.command("run")
+@click.option(
+    "-i", "--input", "source", required=True, metavar="IN", help="One request a line; - is stdin, .gz is unpacked."
+)
+@click.option("-o", "--output", "target", required=True, metavar="OUT", help="The answers; - is stdout, .gz is packed.")
+@click.option("--errors", metavar="ERR", help="The lines of failed rows go there.  [default: to OUT too]")
+@click.option("--model", help="Run all rows on this model, whatever they name.")
+@click.option("--limit", type=click.IntRange(1), help="Take only the first N rows.")
+@click.option(
+    "--priority",
+    type=click.Choice(["high", "medium", "low"]),
+    default="medium",
+    show_default=True,
+    help="medium: a batch; low: whenever there is room.",
+)
+@click.option("--deadline", type=duration, help="Rows that have not ended by then expire, such as 6h.")
+@click.option(
+    "--order",
+    type=click.Choice(["input", "completion"]),
+    default="completion",
+    show_default=True,
+    help="Of the output lines; input: OUT is there at the end.",
+)
+@click.option(
+    "--on-invalid",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="Lines that are no requests: refuse the file, or give them an error line.",
+)
+@click.option("--dedup", is_flag=True, help="Rows with equal bodies at temperature 0 run once; each gets the answer.")
+@click.option("--max-errors", type=click.IntRange(0), metavar="N", help="Give up once more than N rows have failed.")
+@click.option("--resume", is_flag=True, help="Go on with a run that broke off, or begin where there was none.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT and ERR if they exist.")
+@click.option("--window", type=click.IntRange(1), default=512, show_default=True, help="Rows in Redis at once.")
+@click.option("--durable", is_flag=True, help="Submit each row until a replica or the disk has it.")
+@shared_options
+@json_option
+@click.pass_context
+def command(context: click.Context, **options: Unpack[Options]) -> None:
+    """Run each row of IN and write exactly one OpenAI output line for it, whatever became of it.
+
+    First IN is read once: every line that is no request is reported as FILE:LINE: CODE: MESSAGE, and nothing is run
+    unless --on-invalid skip. Then only a window of rows is in Redis at once, however long IN is. Rows that begin
+    alike are sent close together. A row that fails gets its line with an error, and the others go on.
+
+    Which rows are done stands in OUT.state, beside OUT. After a crash, a Ctrl-C, a full disk or a passed deadline the
+    same command with --resume goes on: no row that has its line is run again. Input and options must be the same;
+    --deadline, --priority, --window and --max-errors may change.
+
+    \b
+    Examples:
+      tokenfleet batch run -i prompts.jsonl -o answers.jsonl
+      tokenfleet batch run -i prompts.jsonl -o answers.jsonl --resume
+      tokenfleet batch run -i big.jsonl.gz -o out.jsonl.gz --errors failed.jsonl --order input --deadline 6h
+      zcat big.gz | tokenfleet batch run -i - -o - --limit 100 --priority low > out.jsonl
+
+    \b
+    A row of IN:
+      {"custom_id": "r1", "method": "POST", "url": "/v1/chat/completions",
+       "body": {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}}
+
+    \b
+    Its line:
+      {"id": "batch_req_…", "custom_id": "r1", "response": {"status_code": 200, "request_id": "…", "body": {…}},
+       "error": null}
+    Where a row got no answer, response is null, and error says why: batch_expired (--deadline), batch_cancelled
+    (Ctrl-C), batch_failed (--max-errors), or what went wrong with the row. All three are run by --resume.
+
+    Progress goes to stderr: a panel in a terminal, plain lines elsewhere. With --json, the last line of stdout is one
+    object: state (completed, cancelled, expired, failed), rows_in, rows_out, rows_failed, rows_unfinished, tokens_in,
+    tokens_out, rows_per_s, tokens_per_s; queue_ms, ttft_ms and total_ms as percentiles; jobs_by_worker.
+
+    \b
+    Exit codes: 0 every row was answered; 2 lines of IN are no requests, a file can't be opened or an option is wrong;
+    3 some rows failed or never ended; 4 Redis is away or the disk is full; 130 interrupted; 141 nobody reads OUT any
+    more. Rows that were under way are withdrawn.
+    """
+    try:
+        summary = with_fleet(lambda fleet: _run(fleet, options))
+    except BatchInvalid as error:
+        context.exit(refused(options["source"], error))
+    context.exit(end(summary, options["target"]))
+
+
+async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
+    from producer.batch import run_batch
+
+    with shown(options["target"]) as show:
+        return await run_batch(fleet, **options, on_progress=show)

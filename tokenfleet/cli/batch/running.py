@@ -1,0 +1,52 @@
+"""How a batch that a command runs shows itself, and how the command ends."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tokenfleet.cli.exits import Exit
+from tokenfleet.cli.options import wants_json
+from tokenfleet.cli.output import print_json
+
+if TYPE_CHECKING:
+    from producer.batch import BatchSummary, Progress
+
+
+@contextmanager
+def shown(target: str) -> "Iterator[Callable[[Progress], None]]":
+    """What to call with each news; says how to go on when the run is interrupted."""
+    from rich.console import Console
+
+    from tokenfleet.batch_progress import progress_on
+
+    console = Console(stderr=True, highlight=False)
+    last: list[Progress] = []
+
+    def keep(news: "Progress") -> None:
+        last[:] = [news]
+        show(news)
+
+    try:
+        with progress_on(console) as show:
+            yield keep
+    except asyncio.CancelledError:
+        done = f"{last[0].rows_out} of {last[0].rows_total} rows are done" if last else "no row is done"
+        how = "" if target == "-" else "; the same command with --resume goes on"
+        console.print(f"{done}{how}", soft_wrap=True)
+        raise
+
+
+def end(summary: "BatchSummary", target: str) -> Exit:
+    """Print the figures; the exit code."""
+    from rich.console import Console
+
+    from tokenfleet.batch_progress import advice, as_table
+
+    console = Console(stderr=True, highlight=False)
+    console.print(as_table(summary))
+    if not summary.clean and target != "-":
+        console.print(advice(summary, target), soft_wrap=True)
+    if wants_json():
+        print_json(summary.as_json())
+    return Exit.CLEAN if summary.clean else Exit.FAILED

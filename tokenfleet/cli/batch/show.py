@@ -1,0 +1,35 @@
+"""`tokenfleet batch show`: a look at a submitted batch."""
+
+import click
+
+from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.output import print_json
+
+
+@click.command("show")
+@click.argument("batch_id", metavar="BATCH")
+@shared_options
+@json_option
+def command(batch_id: str) -> None:
+    """Show a submitted batch: its state, its rows, its times, its files, and what is wrong with its input.
+
+    \b
+    Example:
+      tokenfleet batch show batch_5a1e3017c0f11a49ae811bd0
+
+    With --json, the batch as OpenAI's API shows it.
+
+    \b
+    Exit codes: 0 found, whatever its state; 2 no such batch; 4 Redis is away.
+    """
+    record = with_fleet(lambda fleet: fleet.batches.get(batch_id))
+    if wants_json():
+        print_json(record.as_json())
+        return
+    from tokenfleet.cli.batch.view import as_lines, problems
+
+    for name, value in as_lines(record):
+        click.echo(f"{click.style(f'{name:<12}', dim=True)} {value}")
+    for problem in problems(record):
+        click.echo(problem)

@@ -1,0 +1,115 @@
+"""`tokenfleet batch validate`: every bad line of a batch's input, before anything runs."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.exits import Exit
+from tokenfleet.cli.options import json_option, load_settings, shared_options, wants_json
+from tokenfleet.cli.output import print_json
+from tokenfleet.signals import interruptible
+from tokenfleet.terminal import harmless
+
+if TYPE_CHECKING:
+    from producer.batch.intake import Intake
+    from producer.batch.judge import Rules
+    from producer.batch.ledger import Ledger
+    from producer.fleet import Fleet
+    from protocol.errors import Problem
+
+MOST_PRINTED = 100
+PAGE_ROWS = 1_000
+
+
+@click.command("validate")
+@click.option(
+    "-i", "--input", "given", required=True, metavar="IN", help="One request a line; - is stdin, .gz is unpacked."
+)
+@click.option("--model", default="", help="The model that all rows would run on, whatever they name.")
+@click.option("--offline", is_flag=True, help="Do not ask the fleet whether it knows the model.")
+@shared_options
+@json_option
+@click.pass_context
+def command(context: click.Context, given: str, model: str, *, offline: bool) -> None:
+    """Read IN once and tell every bad line as file:line: code: message. Nothing is run or stored.
+
+    A line is judged as it would be when it is submitted. What only an engine knows is not told here: a vocabulary, a
+    context length, a schema of which no grammar can be made.
+
+    \b
+    Examples:
+      tokenfleet batch validate -i prompts.jsonl
+      tokenfleet batch validate -i prompts.jsonl.gz --model m --offline --json
+
+    With --json, one object for each bad line: line, code, message, param, custom_id; and a last one with valid, rows,
+    bad, endpoint and model.
+
+    \b
+    Exit codes: 0 valid, 2 not valid, or IN can't be opened, 4 Redis is away: whether the model is known can't be told.
+    """
+    from tempfile import TemporaryDirectory
+
+    from producer.batch.judge import Rules
+    from producer.batch.ledger import Ledger
+
+    rules = Rules(load_settings().max_body_bytes, model)
+    with TemporaryDirectory(prefix="tokenfleet-") as folder, Ledger.create(Path(folder, "state")) as ledger:
+        intake = asyncio.run(_taken(given, ledger, rules))
+        told = _tell(given, _problems(intake, ledger), 0)
+    if intake.model and not offline:
+        told += _tell(given, with_fleet(lambda fleet: _model_problems(fleet, intake)), told)
+    _conclude(intake, told)
+    context.exit(Exit.INVALID if told else Exit.CLEAN)
+
+
+async def _taken(given: str, ledger: "Ledger", rules: "Rules") -> "Intake":
+    from producer.batch.intake import take_in
+
+    with interruptible():
+        return await take_in(given, ledger, rules)
+
+
+def _problems(intake: "Intake", ledger: "Ledger") -> Iterator["Problem"]:
+    from producer.batch.intake import refusal
+
+    if intake.rows == 0 and (empty := refusal(intake, ledger, skip=True)):
+        yield from empty.problems
+    line = 0
+    while page := ledger.problems(line, PAGE_ROWS):
+        yield from page
+        line = page[-1].line
+
+
+async def _model_problems(fleet: "Fleet", intake: "Intake") -> list["Problem"]:
+    from producer.batch.intake import model_problem
+
+    problem = model_problem(intake, await fleet.models())
+    return [problem] if problem else []
+
+
+def _tell(given: str, problems: Iterable["Problem"], told: int) -> int:
+    """Print them; how many. `told` were printed before."""
+    count = 0
+    for count, problem in enumerate(problems, 1):
+        if wants_json():
+            print_json(asdict(problem))
+        elif told + count <= MOST_PRINTED:
+            click.echo(harmless(f"{given}:{problem.line}: {problem.code}: {problem.message}"))
+    return count
+
+
+def _conclude(intake: "Intake", told: int) -> None:
+    if wants_json():
+        figures = {"rows": intake.rows, "bad": intake.bad, "endpoint": intake.endpoint, "model": intake.model}
+        print_json({"valid": not told, **figures})
+        return
+    if told > MOST_PRINTED:
+        click.echo(f"… and {told - MOST_PRINTED} more")
+    rows = f"{intake.rows} row{'s' * (intake.rows != 1)}"
+    found = f"{told} problem{'s' * (told != 1)}"
+    click.echo(f"not valid: {rows}, {found}" if told else f"valid: {rows} for {intake.endpoint}")

@@ -1,0 +1,80 @@
+"""A submitted batch as text, as a table's row and as JSON: pure."""
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from protocol.batches import BatchRecord, BatchStatus
+from protocol.wire import JsonObject
+from tokenfleet.cli.durations import moment
+from tokenfleet.cli.exits import Exit
+from tokenfleet.terminal import harmless
+
+MOST_ERRORS = 100
+
+
+def as_json(record: BatchRecord) -> JsonObject:
+    """OpenAI's `Batch`."""
+    return record.as_json()
+
+
+def progress_line(record: BatchRecord) -> str:
+    """Where it stands, on one line."""
+    counts = record.counts
+    total = str(counts.total) if counts.total else "?"
+    return f"{record.status}: rows {counts.completed + counts.failed}/{total}, {counts.failed} failed"
+
+
+def as_lines(record: BatchRecord) -> list[tuple[str, str]]:
+    """Name and text of what is known."""
+    spec, usage = record.spec, record.usage
+    times = [(str(status), moment(ms)) for status, ms in sorted(record.times_ms.items(), key=lambda pair: pair[1])]
+    shown = [
+        ("batch", record.name.id),
+        ("status", progress_line(record)),
+        ("endpoint", spec.endpoint),
+        ("model", record.model or spec.model or ""),
+        ("priority", str(spec.priority)),
+        ("input", spec.input_file_id),
+        ("output", record.output_file_id or ""),
+        ("errors", record.error_file_id or ""),
+        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out" if usage else ""),
+        ("metadata", ", ".join(f"{key}={value}" for key, value in spec.metadata.items())),
+        *times,
+        ("expires", "" if record.status.terminal else moment(record.expires_ms)),
+    ]
+    return [(name, harmless(text)) for name, text in shown if text]
+
+
+def problems(record: BatchRecord) -> list[str]:
+    """What is wrong with the input, a line each, as `batch validate` tells it."""
+    found = [
+        f"{f'line {error.line}: ' if error.line else ''}{error.code}: {error.message}"
+        for error in record.errors[:MOST_ERRORS]
+    ]
+    more = len(record.errors) - len(found)
+    return [*map(harmless, found), *([f"… and {more} more"] if more else [])]
+
+
+def as_table(records: Sequence[BatchRecord]) -> RenderableType:
+    """A line for each."""
+    if not records:
+        return Text("no batch was submitted")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for heading in ("batch", "created", "status", "rows", "failed", "model"):
+        table.add_column(heading, overflow="fold")
+    for record in records:
+        counts = record.counts
+        done = f"{counts.completed + counts.failed}/{counts.total or '?'}"
+        created = moment(record.times_ms[BatchStatus.VALIDATING])
+        model = harmless(record.model or record.spec.model or "")
+        table.add_row(record.name.id, created, str(record.status), done, str(counts.failed), model)
+    return table
+
+
+def exit_of(record: BatchRecord) -> Exit:
+    """Clean only when it has completed and no row failed."""
+    clean = record.status is BatchStatus.COMPLETED and not record.counts.failed
+    return Exit.CLEAN if clean else Exit.FAILED

@@ -1,0 +1,1 @@
+"""The batch runner: arq's jobs around `producer/batch/service/`."""

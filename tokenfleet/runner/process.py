@@ -1,0 +1,40 @@
+"""The batch runner as a process of its own: event loop, logs, signals."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from importlib.util import find_spec
+
+import uvloop
+
+from producer.batch.store import store_at
+from protocol import failpoints, log
+from protocol.errors import SetupError
+from protocol.settings import Settings
+
+
+def main(settings: Settings, concurrency: int) -> None:
+    """Run until SIGTERM or SIGINT; returns once every batch is handed over.
+
+    Raises:
+        SetupError: arq is not installed, no store is set, or the Redis URL is wrong.
+        StoreUnavailable: Redis did not answer at the start.
+    """
+    log.configure(settings.log_level, settings.log_format)
+    failpoints.arm()
+    for package in ("arq", "aiohttp"):
+        if find_spec(package) is None:
+            raise SetupError(f"the batch runner needs {package}", "Install tokenfleet[batch].")
+    store_at(settings.store)
+    uvloop.run(_until_told(settings, concurrency))
+
+
+async def _until_told(settings: Settings, concurrency: int) -> None:
+    from tokenfleet.runner.service import run_runner
+
+    service = asyncio.ensure_future(run_runner(settings, store_at(settings.store), concurrency))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.cancel)
+    with suppress(asyncio.CancelledError):
+        await service

@@ -1,0 +1,92 @@
+"""arq as the batch runner has it: JSON instead of pickle, our own connections, and locks that a lease may break."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from arq.connections import ArqRedis
+from arq.constants import in_progress_key_prefix
+from arq.cron import CronJob
+from arq.worker import Function, Worker
+
+from protocol import keys, store, wire
+from protocol.batches import BatchName
+from protocol.call import Call, run
+
+LONGEST_RUN_S = 400 * 86_400.0
+"""Longer than any batch may last: what ends one is its own expiry."""
+LONGEST_CHORE_S = 60.0
+POLL_S = 0.5
+TRIES = 1_000_000
+"""What a job's own tries are limited by stands in the job."""
+RUN, TELL = "run", "tell"
+
+
+def connect(url: str) -> ArqRedis:
+    """Arq's client on our kind of connections: time limits, TLS, Sentinel.
+
+    Raises:
+        SetupError: the URL is malformed.
+    """
+    return ArqRedis(
+        store.connect(url).connection_pool,
+        job_serializer=wire.dumps,
+        job_deserializer=wire.loads,
+        default_queue_name=keys.BATCH_CHORES,
+    )
+
+
+def runs(redis: ArqRedis, function: Function, concurrency: int) -> Worker:
+    """The worker of the queue that has one job a batch."""
+    return _worker(redis, keys.BATCH_RUNS, [function], (), concurrency, LONGEST_RUN_S)
+
+
+def chores(redis: ArqRedis, functions: Sequence[Function], cron_jobs: Sequence[CronJob]) -> Worker:
+    """The worker of the queue of short jobs; one that a crash cut off begins anew after a minute."""
+    return _worker(redis, keys.BATCH_CHORES, functions, cron_jobs, 16, LONGEST_CHORE_S)
+
+
+def _worker(
+    redis: ArqRedis,
+    queue: str,
+    functions: Sequence[Function],
+    cron_jobs: Sequence[CronJob],
+    most: int,
+    timeout_s: float,
+) -> Worker:
+    return Worker(
+        functions,
+        cron_jobs=cron_jobs,
+        queue_name=queue,
+        redis_pool=redis,
+        handle_signals=False,
+        max_jobs=most,
+        job_timeout=timeout_s,
+        keep_result=0,
+        poll_delay=POLL_S,
+        max_tries=TRIES,
+        job_serializer=wire.dumps,
+        job_deserializer=wire.loads,
+    )
+
+
+async def ask_to_run(redis: ArqRedis, name: BatchName) -> None:
+    """Queue a batch that nobody owns; one that is queued already is not queued twice.
+
+    arq keeps a killed runner's job locked for as long as that job might have lasted. Our lease has ended long before,
+    and says that nobody runs it: so the lock goes. Should somebody just begin, the second one finds the batch owned.
+    """
+    if await _queued(redis, RUN, name, keys.BATCH_RUNS) is None:
+        await run(redis, Call(("DEL", in_progress_key_prefix + _id(RUN, name)), bool))
+
+
+async def ask_to_tell(redis: ArqRedis, name: BatchName) -> None:
+    """Queue the webhook's call for a batch that has ended, unless it is queued."""
+    await _queued(redis, TELL, name, keys.BATCH_CHORES)
+
+
+async def _queued(redis: ArqRedis, function: str, name: BatchName, queue: str) -> Any:  # noqa: ANN401 - arq's own
+    return await redis.enqueue_job(function, name.ref, _job_id=_id(function, name), _queue_name=queue)
+
+
+def _id(function: str, name: BatchName) -> str:
+    return f"{function}:{name.ref}"
