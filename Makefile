@@ -23,7 +23,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
 
 # Half of the tests by their time; they mostly wait, so `make check` runs the other half beside it.
-SOME := $(addprefix tests/,access compose house input journey kill producer protocol sim simulate)
+SOME := $(addprefix tests/,access batches compose house input journey kill producer protocol sim simulate)
 
 # What the CPU build of vLLM brings along and dies of when it is imported.
 UNWANTED := torchvision torchaudio torchcodec triton
@@ -33,6 +33,7 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences some-tests other-tests
 .PHONY: bench-dispatch bench-reality
+.PHONY: chaos-batch bench-batch bench-prefix
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
 help: ## list these commands
@@ -73,6 +74,12 @@ bench-reality: $(DEV) ## run one trace on real processes and in the simulator, a
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
 
+chaos-batch: $(DEV) ## run GSM8K on the simulated engine while the runner, a worker or the scheduler is killed
+	@$(BIN)/python -m bench.batches.chaos $(ARGS)
+
+bench-batch: $(DEV) ## measure batches of 10,000 to 1,000,000 rows, one killed and resumed (ARGS=--quick: a minute)
+	@$(BIN)/python -m bench.batches.speed $(ARGS)
+
 sim: $(DEV) ## play seeded simulations of the protocol (SEEDS=2000), or one with its trace (SEED=n)
 	@$(BIN)/python -m bench.sim $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -110,6 +117,9 @@ bench-vllm: $(DEV) $(VLLM) ## measure what the fleet adds to one real vLLM serve
 
 bench-runbatch: $(DEV) $(VLLM) ## measure a batch through the fleet beside vLLM's own batch module
 	@$(BIN)/python -m bench.runbatch $(ARGS)
+
+bench-prefix: $(DEV) $(VLLM) ## measure what sending rows together that begin alike brings on real vLLM
+	@$(BIN)/python -m bench.batches.prefix $(ARGS)
 
 continue-vllm: $(DEV) $(VLLM) ## kill real vLLM workers in mid-stream and compare the texts (about 10 minutes)
 	@$(BIN)/python -m bench.continue_vllm $(ARGS)

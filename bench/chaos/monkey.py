@@ -7,15 +7,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from redis import Redis
-
+from bench.chaos.held import held_by
 from bench.chaos.journal import Journal
 from bench.chaos.nursery import Cub
 from bench.chaos.plan import SHARD, Plan, number_of
 from bench.chaos.roles import CRASH
-from protocol import reads
-from protocol.call import run_sync
-from protocol.handle import Handle
 from tests.support.servers import Server
 
 EACH_S = 1.0
@@ -91,27 +87,10 @@ class Monkey:
             cub.signal(signal.SIGKILL)
             cub.join()
         if role == "worker":
-            for number, attempt in self._held_by(cub.name):
+            for own_id, attempt in held_by(self._server, SHARD, cub.name, self._dead):
+                number = number_of(own_id)
                 self.harm.cuts.append(Cut(number, attempt, at_s))
                 self._journal.note("cut", number, attempt, cub.name)
         if kind != "engine":
             cub.start()
         self.harm.kills[kind] += 1
-
-    def _held_by(self, label: str) -> list[tuple[int, int]]:
-        """(job, attempt) of all that Redis counts as held by the last life of this label."""
-        with self._server.client() as client:
-            found = {lease: worker for worker, lease in run_sync(client, reads.leases(SHARD)).items() if lease}
-            lives = [worker for _, worker in sorted(found.items()) if _label(client, worker) == label]
-            # A life that was killed before it joined holds nothing, and the one before it was looked at then.
-            if not lives or lives[-1] in self._dead:
-                return []
-            self._dead.add(lives[-1])
-            entries = run_sync(client, reads.inbox_after(SHARD, lives[-1], "0", 1))
-        assigned = [(Handle.of(SHARD, entry.ref), entry.attempt) for entry in entries if entry.kind == "assign"]
-        return [(number_of(handle.own_id), attempt) for handle, attempt in assigned]
-
-
-def _label(client: Redis, worker: str) -> str:
-    record = run_sync(client, reads.worker_record(SHARD, worker))
-    return record.label if record else ""

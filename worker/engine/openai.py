@@ -9,7 +9,7 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity, EngineDead, EngineFault, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.openai_http import Upstream
-from worker.engine.openai_rules import capacity_of, read_chunk, speaks, usage_chunk
+from worker.engine.openai_rules import capacity_of, check_biases, read_chunk, speaks, usage_chunk, vocabulary_of
 from worker.engine.options import EngineOptions
 from worker.engine.tally import Flight, Tally
 
@@ -31,6 +31,7 @@ class OpenAIEngine:
         self._options = options
         self._upstream = Upstream(options.attach, options.api_key, options.stall_s)
         self._capacity = Capacity(slots=options.slots)
+        self._vocabulary = 0
         self._tally = Tally()
         self._suspicious = asyncio.Event()
 
@@ -53,10 +54,12 @@ class OpenAIEngine:
         _check_key(status)
         _, props = await self._upstream.get("/props")
         self._capacity = capacity_of(self._options, models, props)
+        self._vocabulary = vocabulary_of(models)
         return self._capacity
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Run one request; see `Engine.generate`."""
+        check_biases(request.body, self._vocabulary)
         flight = self._tally.open(request.prompt_tokens)
         try:
             if request.endpoint == "/v1/embeddings":

@@ -14,6 +14,8 @@ from worker.engine.options import EngineOptions
 
 DEFAULT_SLOTS = 16
 DEFAULT_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
+LONGEST_ID = 10
+"""Digits of a token's id at most."""
 _CONTINUING = frozenset({"vllm", "sglang", "llamacpp"})
 """Servers that go on with a chat's last message, as they name themselves; others may answer it, and not say so."""
 # A request that came too late or timed out is not at fault; one that the server never implements is.
@@ -140,6 +142,27 @@ def capacity_of(options: EngineOptions, models: JsonObject, props: JsonObject) -
         kv_tokens=options.kv_tokens or per_slot * _count(props.get("total_slots")),
         continues_chats=record.get("owned_by") in _CONTINUING,
     )
+
+
+def vocabulary_of(models: JsonObject) -> int:
+    """Token ids are below it, where llama.cpp's answer of `/v1/models` tells; 0 where it is unknown."""
+    listed = models.get("data")
+    records = [record for record in (listed if isinstance(listed, list) else ()) if isinstance(record, dict)]
+    return max((_count(_member(record, "meta").get("n_vocab")) for record in records), default=0)
+
+
+def check_biases(body: JsonObject, vocabulary: int) -> None:
+    """Refuse biases of tokens that there are not: llama.cpp leaves them out without a word; 0 checks nothing.
+
+    Raises:
+        EngineRefused: with status 400.
+    """
+    biases = body.get("logit_bias")
+    names = [str(name) for name in biases] if vocabulary and isinstance(biases, dict) else []
+    ids = [name for name in names if name.isascii() and name.isdecimal()]
+    if any(len(name) > LONGEST_ID or int(name) >= vocabulary for name in ids):
+        message = f"logit_bias: token ids must be integers from 0 to {vocabulary - 1}"
+        raise EngineRefused(400, error_body(message, "invalid_token_id"))
 
 
 def _is_choice(value: object) -> bool:

@@ -9,11 +9,13 @@ from protocol.wire import JsonObject
 from worker.engine.base import Capacity, EngineBusy, EngineError, EngineFault, EngineRefused
 from worker.engine.openai_rules import (
     capacity_of,
+    check_biases,
     error_of_event,
     error_of_status,
     read_chunk,
     retry_after_s,
     upstream_body,
+    vocabulary_of,
 )
 from worker.engine.options import EngineOptions
 
@@ -130,3 +132,24 @@ def test_what_an_engine_holds(
     options: EngineOptions, models: JsonObject, props: JsonObject, capacity: Capacity
 ) -> None:
     assert capacity_of(options, models, props) == capacity
+
+
+def test_llama_cpp_tells_its_vocabulary() -> None:
+    assert vocabulary_of({"data": [{"id": "m", "meta": {"n_vocab": 49_152}}]}) == 49_152
+    for silent in ({}, {"data": None}, {"data": [{"id": "m"}, 3]}, {"data": [{"meta": {"n_vocab": "many"}}]}):
+        assert vocabulary_of(silent) == 0
+
+
+@pytest.mark.parametrize("token", ["49152", "999999999", "9" * 5_000])
+def test_a_bias_of_a_token_that_there_is_not_is_refused(token: str) -> None:
+    with pytest.raises(EngineRefused) as refusal:
+        check_biases({"logit_bias": {"7": 1, token: 1}}, 49_152)
+    assert refusal.value.status_code == 400
+    assert "logit_bias" in refusal.value.body["error"]["message"]
+    assert token not in refusal.value.body["error"]["message"]
+
+
+@pytest.mark.parametrize("biases", [None, {}, {"0": 1, "49151": -1}, {"a word": 1}, [[7, 1]]])
+def test_other_biases_are_the_servers_to_judge(biases: object) -> None:
+    check_biases({"logit_bias": biases}, 49_152)
+    check_biases({"logit_bias": {"999999999": 1}}, 0)

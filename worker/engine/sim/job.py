@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from protocol.wire import JsonObject
 from worker.engine.answers import error_body
 from worker.engine.base import EngineRefused, EngineRequest
+from worker.engine.openai_rules import check_biases
 from worker.engine.sim.resume import begun
 from worker.engine.sim.text import natural_tokens, seed_of
 
 BYTES_PER_TOKEN = 4
+VOCABULARY = 128_256
+"""Of Llama 3."""
 _CONTENT_FIELD = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
 
 
@@ -38,12 +41,13 @@ def read_job(request: EngineRequest, context_tokens: int) -> SimJob:
     """What the request asks for.
 
     Raises:
-        EngineRefused: content or limit are missing or wrong, or the prompt is longer than the context.
+        EngineRefused: content, limit or biases are missing or wrong, or the prompt is longer than the context.
     """
     body = request.body
     field = _CONTENT_FIELD[request.endpoint]
     if not body.get(field):
         raise _refusal(f"'{field}' is required", "missing_required_parameter")
+    check_biases(body, VOCABULARY)
     start = begun(request.endpoint, body, body[field])
     content = start.content
     prompt_tokens = request.prompt_tokens or max(1, len(content) // BYTES_PER_TOKEN)
