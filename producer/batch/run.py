@@ -54,16 +54,14 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
 
     Args:
         fleet: where to.
-        source: the input; `-` is stdin, `.gz` is unpacked.
-        target: the output; `-` is stdout, `.gz` is packed. Its state stands beside it.
+        source, target: `-` is stdin or stdout, `.gz` is packed; the batch's state stands beside the target.
         errors: where the lines of failed rows go; None: to `target` too.
         batch_id … keep: see `BatchOptions`.
         cancel: once it is set, the batch ends as cancelled.
-        on_progress, on_row: called once the input is validated, then whenever rows were written; and for each of them.
+        on_progress, on_row: called once the input is valid and whenever rows were written; and for each of them.
 
     Raises:
-        BatchInvalid: lines of the input are no requests; nothing was run.
-        SetupError, InputChanged: a file can't be used or is there already; the input is not what it was.
+        BatchInvalid, InputChanged, SetupError: bad lines; the input has changed; a file can't be used, or is there.
         OutputFailed, BrokenPipeError: the output can't be written, or nobody reads it any more; rows are withdrawn.
         InvalidRequest, UnknownModel, NotAllowed: a rule is broken; nobody serves it; the Redis user lacks a right.
     """

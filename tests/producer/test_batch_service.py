@@ -141,6 +141,22 @@ async def test_cancelled_when_it_is_over_changes_nothing(
     assert await stored.batches.cancel(name.id) == before
 
 
+async def test_it_expired_before_anybody_ran_it(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a"), row("b"), window=1)
+
+    async def late() -> bool:
+        return await run(redis, reads.store_time_ms()) > (await seen(stored, name)).expires_ms
+
+    await eventually(late)
+    await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record), record.output_file_id) == (BatchStatus.EXPIRED, (2, 0, 0), None)
+    assert {line["error"]["code"] for line in (await lines(stored, name)).values()} == {"batch_expired"}
+    assert await leftovers(redis) == []
+
+
 async def test_it_expires(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:
     name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(6)), window=1.5)
     async with owned(stored, store, name) as task:

@@ -7,7 +7,7 @@ from pathlib import Path
 from openai.types import Batch
 
 from producer.fleet import Fleet
-from protocol import batch_reads, keys
+from protocol import batch_reads, keys, reads
 from protocol.batches import BatchStatus
 from protocol.call import Call, run
 from tests.runner.conftest import Runners, done, ended, ids, requests
@@ -125,6 +125,28 @@ async def test_cancelling_a_batch_that_runs(fleet: Fleet, runners: Runners, tmp_
     assert record.counts.total == ROWS
     assert 5 <= record.counts.completed < ROWS
     assert await ids(fleet, name) == all_ids(ROWS)
+
+
+async def test_a_runner_deletes_what_was_kept_for_its_time(fleet: Fleet, runners: Runners, tmp_path: Path) -> None:
+    keep = {"TOKENFLEET_BATCH_KEEP_S": "1"}
+    runners.start(**keep)
+    name = (await fleet.batches.submit(requests(tmp_path / "in.jsonl", 2, tokens=4))).name
+    await ended(fleet, name)
+
+    async def outdated() -> bool:
+        now_ms = await run(fleet.redis, reads.store_time_ms())
+        return await run(fleet.redis, batch_reads.outdated_batches(now_ms)) == [name]
+
+    await eventually(outdated)
+    runners.start(**keep)  # It looks when it starts, then each minute.
+
+    async def gone() -> bool:
+        return not await fleet.batches.list()
+
+    await eventually(gone, timeout_s=60)
+    files = [path for path in runners.store.rglob("*") if path.is_file()]
+    assert {path.parent.parent.name for path in files} <= {"files"}
+    assert all(path.name.startswith("file-") for path in files)
 
 
 async def test_nothing_of_a_run_is_left_in_redis_but_what_expires(
