@@ -55,6 +55,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", help="other sizes, smallest first")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sizes = options.rows or (QUICK if options.quick else SIZES)
     samples = []
     for rows in sizes:
