@@ -74,10 +74,11 @@ class Collector:
         here = [(job, *ending) for job, ending in found if ending]
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
         late = [outcome.state is State.EXPIRED and self._on_expired is not None for _, _, outcome in here]
-        self._desk.write([self._done(*ending, labels) for ending, over in zip(here, late, strict=True) if not over])
+        left = [over or self._withdrawn(job, outcome) for (job, _, outcome), over in zip(here, late, strict=True)]
+        self._desk.write([self._done(*ending, labels) for ending, no in zip(here, left, strict=True) if not no])
         # Before anything else can run: a row that was written must not be taken a second time.
-        for job, _, _ in here:
-            self._window.remove(job.handle.own_id, job.row.number)
+        for (job, _, _), no in zip(here, left, strict=True):
+            self._window.remove(job.handle.own_id, job.row.number, early=not no)
         await self._results.forget([job for job, _, _ in here])
         if any(late) and self._on_expired:
             self._on_expired()
@@ -123,6 +124,10 @@ class Collector:
         found = list(zip(sent, standings, strict=True))
         await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
         await self._lost([row for (row, _), standing in found if standing is None])
+
+    def _withdrawn(self, job: Ended, outcome: Outcome) -> bool:
+        """Whether it was an earlier run that cancelled the job, when it was broken off: the row still waits."""
+        return outcome.state is State.CANCELLED and job.handle.own_id not in self._window.pending
 
     def _done(self, job: Ended, times: JobTimes, outcome: Outcome, labels: dict[str, str]) -> Done:
         usage, submitted_ms = outcome.usage, times.submitted_ms

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from producer import requests
 from producer.requests import Deadline, JobRequest
@@ -47,6 +47,13 @@ class BatchOptions:
     """See `Fleet.submit`; for each row."""
     keep: bool = False
     """When the task is cancelled, the rows that are under way go on: somebody else will resume the batch."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Those that are among `given`, checked: see `check`."""
+        options = cls(**{name: given[name] for name in cls.__dataclass_fields__} | {"model": given["model"] or ""})
+        options.check()
+        return options
 
     def check(self) -> None:
         """Raises where a value breaks a rule.

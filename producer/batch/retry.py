@@ -9,11 +9,11 @@ from pathlib import Path
 from producer.batch.course import Course
 from producer.batch.ledger import Ledger
 from producer.batch.options import WINDOW, BatchOptions
-from producer.batch.outlets import STATE, Outlet, Outlets
+from producer.batch.outlets import STATE, Outlet
 from producer.batch.progress import Progress
 from producer.batch.records import Facts
 from producer.batch.resume import RUNNING, TIDYING
-from producer.batch.run import ignore
+from producer.batch.run import ignore, outlets_of
 from producer.batch.source import check_unchanged
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.batch.threads import in_thread
@@ -57,8 +57,7 @@ async def retry_failed(  # noqa: PLR0913, D417 - a batch's options, as in run_ba
         if facts.state == RUNNING:
             raise SetupError("the batch has not ended", "First let it end: `tokenfleet batch run … --resume`.")
         check_unchanged(facts, facts.source)
-        errors, ordered = facts.options["errors"], facts.options["order"] == "input"
-        outlets = Outlets(out, Outlet(Path(errors)) if errors else None, ordered, Path(scratch))
+        outlets = outlets_of(target, facts.options["errors"], facts.options["order"], Path(scratch))
         options = replace(options, dedup=facts.options["dedup"])
         await in_thread(lambda: _take_back(book, facts, options))
         course = await Course.open(fleet, outlets, options, book, resumed=True)

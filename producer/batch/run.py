@@ -47,37 +47,36 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
 ) -> BatchSummary:
     """Run each row of an OpenAI batch file; in every end there is exactly one output line for each.
 
-    A task that is cancelled withdraws the rows that are under way and closes the files as those of a batch that was
-    cancelled; `resume` goes on with it, as after a crash or any other end.
+    A task that is cancelled withdraws what is under way and closes the files; `resume` goes on, as after a crash.
 
     Args:
         fleet: where to.
-        source: the input file; `-` is stdin, `.gz` is unpacked.
-        target: the output file; `-` is stdout, `.gz` is packed. Its state stands beside it.
+        source: the input; `-` is stdin, `.gz` is unpacked.
+        target: the output; `-` is stdout, `.gz` is packed. Its state stands beside it.
         errors: where the lines of failed rows go; None: to `target` too.
-        batch_id, limit, model, priority, deadline, window, order: see `BatchOptions`.
-        on_invalid, dedup, max_errors, resume, overwrite, durable, keep: see `BatchOptions`.
+        batch_id … keep: see `BatchOptions`.
         cancel: once it is set, the batch ends as cancelled.
-        on_progress: called whenever rows were written.
-        on_row: called for each row that was written.
+        on_progress, on_row: called whenever rows were written; and for each of them.
 
     Raises:
-        BatchInvalid: lines of the input are no requests, and were not to be skipped; nothing was run.
-        SetupError: a file can't be opened or is there already, or `durable` is asked of a Redis that can't tell.
-        InputChanged: the input is not what it was when the batch began.
+        BatchInvalid: lines of the input are no requests; nothing was run.
+        SetupError, InputChanged: a file can't be used or is there already; the input is not what it was.
         OutputFailed, BrokenPipeError: the output can't be written, or nobody reads it any more; rows are withdrawn.
-        InvalidRequest, NotAllowed: an option breaks a rule; the Redis user lacks a right.
+        InvalidRequest, UnknownModel, NotAllowed: a rule is broken; nobody serves it; the Redis user lacks a right.
     """
-    given = locals()
-    options = BatchOptions(**{name: given[name] for name in BatchOptions.__dataclass_fields__} | {"model": model or ""})
-    options.check()
+    options = BatchOptions.of(locals())
     with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch:
-        err = None if errors is None else Outlet(_whole(errors))
-        outlets = Outlets(Outlet(_whole(target)), err, options.order == "input", Path(scratch))
+        outlets = outlets_of(target, errors, options.order, Path(scratch))
         book, resumed = await begin(fleet, str(_whole(source)), outlets, options)
         with book:
             course = await Course.open(fleet, outlets, options, book, resumed=resumed)
             return await course.run(cancel, on_progress, on_row)
+
+
+def outlets_of(target: str | Path, errors: str | Path | None, order: object, scratch: Path) -> Outlets:
+    """The batch's files, found from any folder."""
+    err = None if errors is None else Outlet(_whole(errors))
+    return Outlets(Outlet(_whole(target)), err, order == "input", scratch)
 
 
 def _whole(path: str | Path) -> Path:

@@ -65,11 +65,11 @@ class Window:
             self.shards.append(handle.shard)
         self._news.set()
 
-    def remove(self, own_id: str, number: int) -> None:
-        """The row is done: its place, if it had one, is free."""
+    def remove(self, own_id: str, number: int, *, early: bool = True) -> None:
+        """The row is done: its place is free. One that had none is not sent any more, if it is `early`."""
         if self.pending.pop(own_id, None):
             self._room.set()
-        else:
+        elif early:
             self.early.add(number)
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import tracemalloc
 from io import BytesIO
 from pathlib import Path
@@ -26,6 +25,10 @@ LIMIT = 70_000
 
 def written(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 async def errors(fleet: Fleet, source: Path) -> list[str]:
@@ -71,7 +74,7 @@ async def test_a_gzip_file_without_rows_is_refused(fleet: Fleet, tmp_path: Path,
     with pytest.raises(BatchInvalid) as refused:
         await errors(fleet, source)
     assert [(problem.line, problem.code) for problem in refused.value.problems] == [(1, "empty_file")]
-    assert os.listdir(tmp_path) == [source.name]
+    assert names(tmp_path) == [source.name]
 
 
 async def test_a_line_beyond_the_limit_is_one_bad_row(fleet: Fleet, tmp_path: Path) -> None:

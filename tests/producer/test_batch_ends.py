@@ -1,0 +1,172 @@
+"""Every end of a batch has exactly one line for each row; failed rows, twins and what is resumed afterwards."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from producer.batch import desk, retry_failed, run_batch
+from producer.batch.ledger import Ledger
+from producer.fleet import Fleet
+from protocol import errors
+from protocol.call import Call, run
+from tests.producer.batch_files import by_id, leftovers, row
+from tests.producer.batch_runs import codes, counting, finished, kinds, lines_of, options, write_rows
+from tests.producer.tiny import TinyWorker, serving
+
+
+@pytest.fixture(params=["completion", "input", "gz", "errors"])
+def how(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    return kinds(tmp_path)[request.param]
+
+
+async def test_five_fast_and_twenty_slow_rows_are_cancelled_and_resumed(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 25)
+    cancel = asyncio.Event()
+    running = asyncio.create_task(run_batch(fleet, **options(how), cancel=cancel))
+    await finished(worker, running, how["work"], 5)
+    cancel.set()
+    summary = await running
+    assert (summary.state, summary.rows_out, summary.rows_failed, summary.rows_unfinished) == ("cancelled", 5, 0, 20)
+    told = codes(lines_of(how))
+    assert (list(told.values()).count(None), list(told.values()).count("batch_cancelled")) == (5, 20)
+    assert await leftovers(redis) == []
+
+    async with counting(worker) as prompts:
+        summary = await run_batch(fleet, **options(how), resume=True)
+    assert len(prompts) == 20
+    assert (summary.state, summary.rows_out, summary.rows_before, summary.rows_failed) == ("completed", 25, 5, 0)
+    assert set(codes(lines_of(how)).values()) == {None}
+    assert len(lines_of(how)) == 25
+    assert not [path for path in how["target"].parent.iterdir() if path.suffix in (".part", ".new")]
+    assert await leftovers(redis) == []
+
+
+async def test_a_task_that_is_cancelled_closes_its_files_too(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 8)
+    running = asyncio.create_task(run_batch(fleet, **options(how)))
+    await finished(worker, running, how["work"], 3)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert list(codes(lines_of(how)).values()).count("batch_cancelled") == 5
+    assert await leftovers(redis) == []
+
+
+async def test_a_batch_is_given_up_after_so_many_failures(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 12)
+    async with counting(worker, *(f"say {n}" for n in range(12))):
+        summary = await run_batch(fleet, **options(how), max_errors=3, window=2)
+    assert (summary.state, summary.clean) == ("failed", False)
+    assert 4 <= summary.rows_failed < 12
+    told = codes(lines_of(how))
+    assert list(told.values()).count("batch_failed") == summary.rows_unfinished == 12 - summary.rows_failed
+    assert await leftovers(redis) == []
+
+    async with counting(worker):
+        summary = await run_batch(fleet, **options(how), max_errors=0, resume=True)
+    assert (summary.state, summary.rows_out, len(lines_of(how))) == ("completed", 12, 12)
+
+
+async def test_an_expired_batch_goes_on_with_a_new_deadline(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 6)
+    running = asyncio.create_task(run_batch(fleet, **options(how), deadline=0.4))
+    await finished(worker, running, how["work"], 2)
+    summary = await running
+    assert (summary.state, summary.rows_out, summary.rows_failed, summary.rows_unfinished) == ("expired", 2, 0, 4)
+    assert list(codes(lines_of(how)).values()).count("batch_expired") == 4
+    again = await run_batch(fleet, **options(how), resume=True)
+    assert (again.state, again.rows_unfinished, len(lines_of(how))) == ("expired", 4, 6)
+    async with serving(worker):
+        again = await run_batch(fleet, **options(how), resume=True, deadline=60)
+    assert (again.state, again.rows_out, len(lines_of(how))) == ("completed", 6, 6)
+
+
+async def test_equal_bodies_at_temperature_0_run_once(fleet: Fleet, worker: TinyWorker, how: dict[str, Any]) -> None:
+    how["source"].write_text(
+        "".join(row(f"r{n}", f"say {n % 3}", temperature=0 if n < 9 else 1) + "\n" for n in range(12))
+    )
+    async with counting(worker, "say 1") as prompts:
+        summary = await run_batch(fleet, **options(how), dedup=True)
+    assert sorted(prompts) == sorted(f"say {n}" for n in range(3) for _ in range(2))
+    lines = lines_of(how)
+    assert (len(lines), summary.rows_cached, summary.rows_failed) == (12, 6, 4)
+    said = {name: line["response"]["body"] for name, line in lines.items()}
+    assert said["r0"] == said["r3"] == said["r6"] != said["r2"]
+    assert len({line["id"] for line in lines.values()}) == 12
+
+
+async def test_twins_that_a_crash_left_behind_get_their_answer(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how["source"].write_text("".join(row(f"r{n}", "say so", temperature=0) + "\n" for n in range(5)))
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.Desk, "_fan_out", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
+        async with serving(worker):
+            with pytest.raises(errors.StoreFull):
+                await run_batch(fleet, **options(how), dedup=True)
+    async with counting(worker) as prompts:
+        summary = await run_batch(fleet, **options(how), dedup=True, resume=True)
+    assert (prompts, summary.rows_out, summary.rows_cached) == ([], 5, 4)
+    assert len({str(line["response"]["body"]) for line in lines_of(how).values()}) == 1
+
+
+async def test_failed_rows_run_again_in_place_of_their_lines(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 10)
+    async with counting(worker, "say 2", "say 5"):
+        summary = await run_batch(fleet, **options(how))
+    assert (summary.rows_failed, summary.clean) == (2, False)
+    async with counting(worker, "say 5") as prompts:
+        summary = await retry_failed(fleet, how["target"])
+    assert sorted(prompts) == ["say 2", "say 5"]
+    assert (summary.state, summary.rows_out, summary.rows_failed, summary.rows_before) == ("completed", 10, 1, 8)
+    lines = lines_of(how)
+    assert [name for name, line in lines.items() if line["response"]["status_code"] == 400] == ["r5"]
+    async with counting(worker) as prompts:
+        summary = await retry_failed(fleet, how["target"])
+    assert (prompts, summary.clean, len(lines_of(how))) == (["say 5"], True, 10)
+    async with counting(worker) as prompts:
+        summary = await retry_failed(fleet, how["target"])
+    assert (prompts, summary.clean, len(lines_of(how))) == ([], True, 10)
+    assert await leftovers(redis) == []
+
+
+async def test_a_retry_that_broke_off_is_resumed(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are written anew, and the ledger does not know yet where lines stand now."""
+    write_rows(how["source"], 10)
+    async with counting(worker, "say 2", "say 5"):
+        await run_batch(fleet, **options(how))
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "move", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
+        with pytest.raises(errors.StoreFull):
+            await retry_failed(fleet, how["target"])
+    async with counting(worker) as prompts:
+        summary = await run_batch(fleet, **options(how), resume=True)
+    assert sorted(prompts) == ["say 2", "say 5"]
+    assert (summary.clean, len(lines_of(how))) == (True, 10)
+
+
+async def test_a_row_that_kills_engines_is_set_aside_alone(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("\n".join((row("bad", "fail struck_out"), row("good"))))
+    async with serving(worker):
+        summary = await run_batch(fleet, source, target)
+    assert codes(by_id(target)) == {"bad": "struck_out", "good": None}
+    assert summary.rows_failed == 1
+    assert await run(redis, Call(("KEYS", "*:result:*"), list)) == []
