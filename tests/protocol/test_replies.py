@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, InvalidResponse, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, InvalidResponse, ResponseError
 
 from protocol import store
 
