@@ -61,7 +61,7 @@ async def batches(url: str, _: int) -> None:
         async with Fleet(settings=settings(url)) as fleet:
             await fleet.ready(MODEL)
             while True:
-                await run_batch(fleet, source, target, window=32)
+                await run_batch(fleet, source, target, window=32, overwrite=True)
                 await asyncio.sleep(2)
 
 

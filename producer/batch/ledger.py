@@ -26,6 +26,11 @@ from protocol.errors import OutputFailed, Problem, SetupError, Unreadable
 BLOCK_ROWS = 1_000
 _TODO = "SELECT place, number, start, length, custom_id, cost, twin_of, bad, generation, status FROM work"
 
+_WAITING = (
+    "status = 0, (file, line_start, line_length, tokens_in, tokens_out, queue_ms, ttft_ms)"
+    " = (NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+)
+
 
 class Ledger:
     """One batch's rows in one SQLite file, of which no more than a page is held in memory.
@@ -235,8 +240,9 @@ class Ledger:
 
     def cut(self, file: OutFile, size: int) -> int:
         """Rows whose lines do not stand whole in the first `size` bytes wait again; how many. A power cut took them."""
+        where = "file = ? AND line_start + line_length > ?"
         with self._writing() as db:
-            return self._wait_again("file = ? AND line_start + line_length > ?", (file, size), db)
+            return db.execute(f"UPDATE work SET {_WAITING} WHERE {where}", (file, size)).rowcount
 
     def move(self, file: OutFile, places: Iterable[LinePlace]) -> None:
         """Lines stand elsewhere now, in `file`: their files were written anew."""
@@ -250,14 +256,9 @@ class Ledger:
 
         Their lines must go from the files: write anew what `places` names then, and tell `move`.
         """
+        update = f"UPDATE work SET {_WAITING}, generation = generation + 1 WHERE status = 2 AND NOT bad"
         with self._writing() as db:
-            return self._wait_again("status = 2 AND NOT bad", (), db)
-
-    @staticmethod
-    def _wait_again(where: str, values: Sequence[Any], db: sqlite3.Connection) -> int:
-        columns = "file, line_start, line_length, tokens_in, tokens_out, queue_ms, ttft_ms"
-        update = f"UPDATE work SET status = 0, generation = generation + 1, ({columns}) = "
-        return db.execute(f"{update} (NULL, NULL, NULL, NULL, NULL, NULL, NULL) WHERE {where}", values).rowcount
+            return db.execute(update).rowcount
 
     def _todos(self, where: str, values: Sequence[Any]) -> list[Todo]:
         with self._reading() as db:

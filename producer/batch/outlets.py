@@ -116,13 +116,15 @@ class Outlets:
         """Raises where the files can't be used together.
 
         Raises:
-            SetupError: two of them are the same, one is a folder, or its folder is not there.
+            SetupError: two of them are the same, one is a folder or closed, or its folder is not there.
         """
         named = [Path(source), *(outlet.path for outlet in self.all)]
         files = [path.resolve() for path in named if str(path) != STANDARD and not _is_device(path)]
         if len(set(files)) < len(files):
             raise SetupError("input and output are the same file", "Name another output.")
         for outlet in self.all:
+            if str(outlet.path) == STANDARD:
+                stream(STANDARD)
             if outlet.path.is_dir():
                 raise SetupError(f"{outlet.path} can't be opened: it is a folder")
             if not outlet.streams and not outlet.path.parent.is_dir():

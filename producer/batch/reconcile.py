@@ -16,7 +16,6 @@ from protocol.errors import InvalidRequest, OutputFailed
 LONGEST_LINE_BYTES = 1 << 30
 MOST_PLACES = 20
 """So many places of one id are named; all are counted."""
-BLOCK_ROWS = 1_000
 # The line of a row that could not be read has no id; its message begins with the number.
 _NUMBERED = re.compile(r"line ([0-9]{1,18}): ")
 
@@ -143,17 +142,18 @@ class Reconciler:
         for file, path in enumerate(self._results):
             for lines in _lines(path):
                 self.report.lines += len(lines)
-                for line in lines:
-                    self._take(db, file, line)
+                self._take(db, file, lines)
 
-    def _take(self, db: sqlite3.Connection, file: int, line: Line | BadRow) -> None:
-        try:
-            answer = _answer(line)
-        except _Unreadable as error:
-            db.execute("INSERT INTO unreadable (file, line, why) VALUES (?, ?, ?)", (file, line.number, str(error)))
-            return
-        insert = "INSERT INTO outputs (file, line, id, number, mark) VALUES (?, ?, ?, ?, ?)"
-        db.execute(insert, (file, line.number, *answer))
+    @staticmethod
+    def _take(db: sqlite3.Connection, file: int, lines: Sequence[Line | BadRow]) -> None:
+        good, bad = [], []
+        for line in lines:
+            try:
+                good.append((file, line.number, *_answer(line)))
+            except _Unreadable as error:
+                bad.append((file, line.number, str(error)))
+        db.executemany("INSERT INTO outputs (file, line, id, number, mark) VALUES (?, ?, ?, ?, ?)", good)
+        db.executemany("INSERT INTO unreadable (file, line, why) VALUES (?, ?, ?)", bad)
 
     def _unreadable(self, db: sqlite3.Connection) -> Iterator[Finding]:
         for file, line, why in db.execute("SELECT file, line, why FROM unreadable ORDER BY seq"):

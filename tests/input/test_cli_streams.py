@@ -49,8 +49,16 @@ def fleet_url(valkey_url: str) -> str:
         ("T --help > /dev/full", Exit.UNAVAILABLE, "error: the output can't be written: No space left on device"),
         ("T status > /dev/full", Exit.UNAVAILABLE, "error: the output can't be written: No space left on device"),
         ("T status --nope --json > /dev/full", Exit.UNAVAILABLE, "error: the output can't be written: No space"),
-        ("echo x | T batch run -i - -o /dev/full", Exit.UNAVAILABLE, "error: the output can't be written: No space"),
-        ("echo x | T batch run -i - -o - > /dev/full", Exit.UNAVAILABLE, "error: the output can't be written: No spa"),
+        (
+            "echo x | T batch run -i - -o /dev/full --on-invalid skip",
+            Exit.UNAVAILABLE,
+            "error: the output can't be written: No space",
+        ),
+        (
+            "echo x | T batch run -i - -o - --on-invalid skip > /dev/full",
+            Exit.UNAVAILABLE,
+            "error: the output can't be written: No spa",
+        ),
         ("T batch run -i - -o /dev/null <&-", Exit.INVALID, "error: stdin is closed"),
         ("T batch run -i /dev/null -o - >&-", Exit.INVALID, "error: stdout is closed"),
         ("T submit - <&-", Exit.INVALID, "error: stdin is closed"),
@@ -68,7 +76,7 @@ def test_a_stream_that_is_full_or_closed(fleet_url: str, line: str, code: int, s
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("line", ["T --help", "T batch run -i - -o -"])
+@pytest.mark.parametrize("line", ["T --help", "T batch run -i - -o - --on-invalid skip"])
 def test_a_closed_pipe_ends_quietly(fleet_url: str, line: str) -> None:
     done = shell(f"yes | head -20000 | {line} | head -0; echo ${{PIPESTATUS[2]}}", fleet_url)
     assert done.stdout.split() == [str(int(Exit.CLOSED_PIPE))]

@@ -52,7 +52,7 @@ async def test_a_journey(fleet: Fleet, tmp_path: Path) -> None:
     # A batch goes from file to file: one output line for each row, whatever happened to it.
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(row(f"r{number}") for number in range(20)) + row("bad", max_tokens=-1))
-    summary = await run_batch(fleet, source, target)
+    summary = await run_batch(fleet, source, target, on_invalid="skip")
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert sorted(line["custom_id"] for line in lines) == sorted(["bad", *(f"r{number}" for number in range(20))])
     assert (summary.rows_in, summary.rows_out, summary.rows_failed) == (21, 21, 1)

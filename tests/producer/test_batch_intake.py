@@ -182,3 +182,10 @@ async def test_a_model_that_nobody_registered_is_a_problem_of_the_first_row(file
     assert (problem.line, problem.code, problem.param) == (2, "unknown_model", "body.model")
     write(file, "{}")
     assert model_problem((await taken(file, tmp_path)).intake, {"n"}) is None
+
+
+async def test_a_line_or_body_that_is_too_long_is_told_and_the_next_one_is_read(file: Path, tmp_path: Path) -> None:
+    write(file, row("a", user="x" * 500), row("b"), row("c", user="x" * 100_000), row("d"))
+    found = await taken(file, tmp_path, Rules(max_body_bytes=300))
+    assert found.said == [(1, "too_large", "body"), (3, "too_large", None)]
+    assert [json.loads(data)["custom_id"] for data in found.runnable.values()] == ["b", "d"]

@@ -1,10 +1,14 @@
 """A batch's state file."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from producer.batch.ledger import Ledger
 from producer.batch.records import (
@@ -16,7 +20,7 @@ from producer.batch.records import (
     RowPlace,
     WrittenLine,
 )
-from protocol.errors import Problem, SetupError, Unreadable
+from protocol.errors import OutputFailed, Problem, SetupError, Unreadable
 
 FACTS = Facts(batch_id="b1", source="in.jsonl", readable="in.jsonl", state="running", options={"dedup": True})
 
@@ -151,8 +155,10 @@ def test_lines_that_a_power_cut_took_wait_again(ledger: Ledger) -> None:
     planned(ledger, [row(1), row(2), row(3)])
     ledger.done([line(1, 0), line(2, 10), line(3, 10, file=OutFile.ERR)])
     assert ledger.cut(OutFile.OUT, 19) == 1
-    assert [todo.number for todo in ledger.todo(0, 9)] == [2]
+    # Its job may still be in Redis, under the id that it had.
+    assert [(todo.number, todo.generation) for todo in ledger.todo(0, 9)] == [(2, 0)]
     assert ledger.last_place(OutFile.OUT) == 10
+    assert ledger.counts().tokens_in == 6
 
 
 def test_failed_rows_wait_again_as_their_next_generation_and_the_others_move(ledger: Ledger) -> None:
@@ -185,3 +191,82 @@ def test_a_file_that_is_none_or_not_planned_can_not_be_resumed(path: Path) -> No
         Ledger.open(path)
     with Ledger.create(path) as anew:
         assert planned(anew, [row(1)]) == [1]
+
+
+def test_a_full_disk_is_told_and_what_was_kept_before_stands(ledger: Ledger, path: Path) -> None:
+    planned(ledger, [row(1), row(2)])
+    ledger.done([line(1, 0)])
+    # SQLite's own words for a file that may not grow.
+    ledger._db.execute("PRAGMA max_page_count = 1")
+    huge = [Problem(n, "code", "x" * 4_000) for n in range(1, 200)]
+    with pytest.raises(OutputFailed, match="full"):
+        ledger.set_problems(huge)
+    assert ledger.problems(0, 9) == []
+    ledger.close()
+    with Ledger.open(path) as again:
+        assert [todo.number for todo in again.todo(0, 9)] == [2]
+        again.set_problems(huge)
+
+
+def test_a_process_that_was_killed_leaves_what_it_had_committed(path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from producer.batch.ledger import Ledger\n"
+        "from producer.batch.records import Facts, OutFile, RowPlace, WrittenLine\n"
+        "ledger = Ledger.create(sys.argv[1])\n"
+        "ledger.add([RowPlace(n, 0, 1, f'r{n}') for n in range(1, 6)])\n"
+        "ledger.plan(group=False, dedup=False)\n"
+        "ledger.set_facts(Facts(batch_id='b', source='s', readable='s', state='running'))\n"
+        "ledger.done([WrittenLine(n, False, OutFile.OUT, 10 * n, 10) for n in (1, 3)])\n"
+        "os._exit(9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False, timeout=60)
+    assert done.returncode == 9
+    with Ledger.open(path) as ledger:
+        assert [todo.number for todo in ledger.todo(0, 9)] == [2, 4, 5]
+
+
+def test_a_process_that_was_killed_while_it_planned_begins_anew(path: Path) -> None:
+    with Ledger.create(path) as begun:
+        begun.add([row(1)])
+        begun.set_facts(replace(FACTS, state="validating"))
+        begun._db.execute("DETACH DATABASE intake")
+    path.with_name(f"{path.name}-intake").write_bytes(b"torn")
+    with Ledger.create(path) as ledger:
+        assert planned(ledger, [row(1), row(2)]) == [1, 2]
+
+
+KEYS = st.lists(st.sampled_from([b"a" * 8, b"b" * 8, b"c" * 8]), max_size=4).map(b"".join)
+ROWS = st.lists(
+    st.tuples(KEYS, st.integers(0, 5), st.sampled_from([None, b"x", b"y"]), st.booleans(), st.sampled_from("abcdef")),
+    max_size=20,
+)
+
+
+@given(ROWS, st.booleans(), st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_each_row_is_sent_once_or_is_bad_or_the_twin_of_one_that_is_sent(
+    path: Path, rows: list[tuple[bytes, int, bytes | None, bool, str]], group: bool, dedup: bool
+) -> None:
+    with Ledger.create(path) as ledger:
+        places = [
+            RowPlace(n, n, 1, name, key, cost, same, bad) for n, (key, cost, same, bad, name) in enumerate(rows, 1)
+        ]
+        duplicates = {one.number for one in ledger.add(places)}
+        ledger.plan(group=group, dedup=dedup)
+        todos = {todo.number: todo for todo in ledger.unfinished(0, 99)}
+        sent = [todo.number for todo in ledger.todo(0, 99)]
+        assert sorted(todo.place for todo in todos.values()) == list(range(1, len(rows) + 1))
+        assert sorted(todos) == [place.number for place in places]
+        names = [todo.custom_id for todo in todos.values() if todo.custom_id]
+        assert len(names) == len(set(names)) == len({name for *_, name in rows})
+        for place in places:
+            todo = todos[place.number]
+            assert todo.bad is (place.bad or place.number in duplicates)
+            if todo.twin_of:
+                assert dedup
+                assert todo.twin_of in sent
+                assert places[todo.twin_of - 1].digest == place.digest is not None
+            assert (place.number in sent) is not (todo.bad or todo.twin_of is not None)
+        if not group:
+            assert sent == sorted(sent)

@@ -123,3 +123,29 @@ async def test_an_input_that_changed_is_noticed(packed: bool, tmp_path: Path) ->
     path.unlink()
     with pytest.raises(SetupError):
         check_unchanged(facts, path)
+
+
+async def test_an_input_that_is_written_to_while_it_is_read_is_told(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, row("a"))
+    stamps = iter([(1, 1), (2, 2)])
+    monkeypatch.setattr("producer.batch.source.stamp", lambda _: next(stamps))
+    with Ledger.create(tmp_path / "state") as ledger, pytest.raises(InputChanged, match="while it was read"):
+        await take_in(file, ledger, RULES)
+
+
+async def test_rows_can_not_be_read_once_their_spool_is_gone(tmp_path: Path) -> None:
+    packed = tmp_path / "in.gz"
+    packed.write_bytes(gzip.compress(row("a").encode()))
+    facts = facts_of((await taken(packed, tmp_path)).intake, packed)
+    check_unchanged(facts, packed)
+    (tmp_path / "spool").unlink()
+    with pytest.raises(SetupError, match="not there"):
+        check_unchanged(facts, packed)
+
+
+async def test_a_closed_stdin_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with Ledger.create(tmp_path / "state") as ledger, pytest.raises(SetupError, match="stdin is closed"):
+        await take_in("-", ledger, RULES)
