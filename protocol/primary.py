@@ -11,11 +11,12 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from redis import Redis as SyncRedis
+from redis._parsers.hiredis import NOT_ENOUGH_DATA, _AsyncHiredisParser
 from redis.asyncio import Connection, Redis
 from redis.asyncio.connection import parse_url
 from redis.connection import Connection as SyncConnection
 from redis.exceptions import ConnectionError as NoConnection
-from redis.exceptions import ReadOnlyError, RedisError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 SENTINEL_PORT = 26379
 SENTINEL_TIMEOUT_S = 1.0
@@ -144,10 +145,33 @@ class FleetConnection(Connection):
             ReadOnlyError: the server is a replica; the connection is closed.
         """
         try:
-            return await super().read_response(*args, **kwargs)
+            # All but the first reply of a pipeline are here already: nothing is waited for, and no time limit set up.
+            reply = await self._buffered()
+            if reply is NOT_ENOUGH_DATA:
+                reply = await super().read_response(*args, **kwargs)
+            if isinstance(reply, ResponseError):
+                raise reply
         except ReadOnlyError:
             await self.disconnect(nowait=True)
             raise
+        return reply
+
+    async def _buffered(self) -> object:
+        """A reply that was read from the socket with an earlier one; NOT_ENOUGH_DATA where there is none."""
+        parser = self._parser
+        # redis-py has no way to ask; what it does after the time limit of a reply is done here as well.
+        if not isinstance(parser, _AsyncHiredisParser) or not parser._connected:  # noqa: SLF001 - see above
+            return NOT_ENOUGH_DATA
+        reader: Any = parser._reader  # noqa: SLF001 - see above
+        try:
+            reply = reader.gets()
+            first = reply[0] if isinstance(reply, list) and reply else reply
+            if isinstance(first, NoConnection):
+                raise first
+        except RedisError:
+            await self.disconnect(nowait=True)
+            raise
+        return reply
 
 
 class ToPrimary(FleetConnection):

@@ -9,7 +9,9 @@ vLLM has one core of the CPU; everything else shares the other one.
 import argparse
 import asyncio
 import os
+import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -96,6 +98,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help=f"how many [default: {ROWS}]")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # What is started from here stays on this core, but for vLLM.
     os.sched_setaffinity(0, {OTHER_CORE})
     with tempfile.TemporaryDirectory() as folder:

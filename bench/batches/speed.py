@@ -27,6 +27,9 @@ from tests.support.servers import Server, valkey_binary
 SIZES = (10_000, 100_000, 1_000_000)
 QUICK = (10_000, 30_000)
 SHARE = 0.99
+SLOTS, WINDOW = 512, 2_048
+"""Rows that the engine takes at once, and rows in Redis at once. So fast an engine waits for rows otherwise: in one
+round of feeding, dispatching and collecting no more are done than are in Redis."""
 LOOK_S = 0.05
 READY_S = 60.0
 MIB = 1 << 20
@@ -55,6 +58,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", help="other sizes, smallest first")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
+    # Told to end, it ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sizes = options.rows or (QUICK if options.quick else SIZES)
     samples = []
     for rows in sizes:
@@ -94,7 +99,9 @@ def _fleet(folder: Path) -> Iterator[tuple[Server, dict[str, int]]]:
     server = Server(valkey_binary(), data, append_only=True)
     server.start()
     try:
-        with parts.scheduler(server.url) as scheduler, parts.worker(server.url) as worker:
+        engine = ("--engine", "sim", "--sim-profile", "instant", "--slots", str(SLOTS))
+        command = parts.tokenfleet(server.url, "worker", "--model", parts.MODEL, *engine)
+        with parts.scheduler(server.url) as scheduler, parts.process(command) as worker:
             with SyncFleet(server.url) as fleet:
                 fleet.ready(parts.MODEL, timeout=READY_S)
             yield server, {"redis": server.pid, "scheduler": scheduler.pid, "worker": worker.pid}
@@ -106,7 +113,8 @@ class _Run:
     """One `tokenfleet batch run`; with `stop_at` it is killed once so many lines are written."""
 
     def __init__(self, url: str, source: Path, target: Path, stop_at: int | None = None) -> None:
-        words = ("batch", "run", "-i", str(source), "-o", str(target), "--resume", "--json")
+        files = ("-i", str(source), "-o", str(target))
+        words = ("batch", "run", *files, "--resume", "--window", str(WINDOW), "--json")
         self._lines, self._stop_at = LineCount(target), stop_at
         self._first = self._lines.now()
         self._begin = time.monotonic()

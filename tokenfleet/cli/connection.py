@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def with_fleet(work: "Callable[[Fleet], Awaitable[T]]") -> T:
+def with_fleet(work: "Callable[[Fleet], Awaitable[T]]", *, fast: bool = False) -> T:
     """Connect as the settings say, wait until Redis answers, and run `work`.
+
+    `fast` takes an event loop that is loaded a little slower and runs faster: for what lasts.
 
     Raises:
         StoreUnavailable: Redis does not answer; the message names where, without its password.
         FleetError: what `work` raises.
     """
-    return asyncio.run(_with_fleet(load_settings(), work))
+    whole = _with_fleet(load_settings(), work)
+    if fast:
+        import uvloop
+
+        return uvloop.run(whole)
+    return asyncio.run(whole)
 
 
 async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T]]") -> T:

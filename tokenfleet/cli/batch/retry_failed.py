@@ -53,7 +53,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 
     Exit codes are those of `batch run`: 3 where rows failed once more.
     """
-    summary = with_fleet(lambda fleet: _run(fleet, options))
+    summary = with_fleet(lambda fleet: _run(fleet, options), fast=True)
     context.exit(end(summary, options["target"]))
 
 

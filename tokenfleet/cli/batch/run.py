@@ -116,7 +116,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     more. Rows that were under way are withdrawn.
     """
     try:
-        summary = with_fleet(lambda fleet: _run(fleet, options))
+        summary = with_fleet(lambda fleet: _run(fleet, options), fast=True)
     except BatchInvalid as error:
         context.exit(refused(options["source"], error))
     context.exit(end(summary, options["target"]))
