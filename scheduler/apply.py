@@ -15,7 +15,7 @@ from protocol.functions.assign import JOBS_A_CALL, Refusal
 from protocol.handle import Shard
 from protocol.messages import Why
 from scheduler.books import Books
-from scheduler.policy.decision import Assignment, Decision
+from scheduler.policy.decision import Assignment, Decision, Park, ParkReason
 from scheduler.policy.ledger import Sent
 from scheduler.policy.view import JobView
 from scheduler.read import Snapshot
@@ -123,11 +123,15 @@ def _planned(decision: Decision, snapshot: Snapshot, policy: str) -> list[_Plan]
         )
         for item in decision.assignments
     ]
-    plans += [_Plan(by_ref[item.ref], Move(by_ref[item.ref].member, park_ms=item.delay_ms)) for item in decision.park]
+    plans += [_Plan(by_ref[item.ref], _parked(by_ref[item.ref].member, item)) for item in decision.park]
     return plans + [
         _Plan(by_ref[item.ref], Move(by_ref[item.ref].member, refuse_ms=math.ceil(item.wait_ms)))
         for item in decision.refusals
     ]
+
+
+def _parked(member: str, item: Park) -> Move:
+    return Move(member, park_ms=item.delay_ms, late=item.reason is ParkReason.LATE)
 
 
 def _why(item: Assignment, snapshot: Snapshot, policy: str) -> Why:

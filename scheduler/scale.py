@@ -68,7 +68,7 @@ class Scaler:
 
     def _count(self, view: FleetView, decision: Decision) -> None:
         self._turned_away += sum(item.priority.online for item in decision.refusals)
-        self._turned_away += sum(item.reason is ParkReason.LATE for item in decision.park)
+        self._turned_away += decision.late + sum(item.reason is ParkReason.LATE for item in decision.park)
         if not decision.assignments:
             return
         self._started += len(decision.assignments)

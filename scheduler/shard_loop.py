@@ -48,6 +48,8 @@ class ShardLoop:
         self._term: Term | None = None
         self._next_tick = 0.0
         self._backoff = Backoff()
+        # Whether jobs may be put off that could come back, and whether there is room for them.
+        self._put_off = self._recalls = False
 
     @property
     def leads(self) -> bool:
@@ -82,9 +84,11 @@ class ShardLoop:
             await asyncio.sleep(self._next_tick - _now())
             return
         done = await self._term.round()
+        self._put_off |= done.put_off
+        self._recalls = done.spare and self._put_off
         if not done.leads:
             self._stand_by("another leads")
-        elif done.reclaiming:
+        elif done.reclaiming or self._recalls:
             self._next_tick = 0.0
         elif not done.again:
             await self._sleep(done)
@@ -103,9 +107,14 @@ class ShardLoop:
 
     async def _tick(self) -> None:
         began = _now()
-        ticked = await run(self._redis, self._tick_call(self._rules.times.lead_ms))
+        recalls, self._recalls = self._recalls, False
+        ticked = await run(self._redis, self._tick_call(self._rules.times.lead_ms, recall=recalls))
+        if recalls:
+            self._put_off = ticked.recalled > 0
         if ticked.leads and self._term is None:
             self._log.info("leader_taken")
+            # The leader before may have.
+            self._put_off = True
             recorder = self._recording.of(self._shard, self._rules) if self._recording else None
             self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder)
         elif not ticked.leads and self._term:
@@ -116,9 +125,10 @@ class ShardLoop:
             self._log.debug("jobs_ripened", count=ticked.ripened)
         self._next_tick = began + self._until_next_tick_s(ticked)
 
-    def _tick_call(self, lead_ms: int) -> Call[Ticked]:
+    def _tick_call(self, lead_ms: int, *, recall: bool = False) -> Call[Ticked]:
         rules = self._rules
-        return tick(self._shard, self._token, replace(rules.times, lead_ms=lead_ms), rules.limits, rules.quotas)
+        times = replace(rules.times, lead_ms=lead_ms)
+        return tick(self._shard, self._token, times, rules.limits, rules.quotas, recall=recall)
 
     def _until_next_tick_s(self, ticked: Ticked) -> float:
         if TICK_FULL in (ticked.ripened, ticked.expired) or ticked.reclaimed:

@@ -11,6 +11,7 @@ from protocol.handle import Shard
 from scheduler.apply import Applier
 from scheduler.books import Books
 from scheduler.policy.decide import decide
+from scheduler.policy.decision import ParkReason
 from scheduler.policy.traffic import Traffic
 from scheduler.policy.view import FleetView, Lately
 from scheduler.read import Reader, Snapshot
@@ -30,6 +31,8 @@ class Round:
         wake_in_ms: when a batch window closes; None when only news can change the decision.
         backlog: jobs are left waiting because the workers are full.
         reclaiming: a worker that lapsed still holds jobs.
+        put_off: jobs that are late were put off.
+        spare: room is left that nobody in sight waits for.
     """
 
     leads: bool
@@ -37,6 +40,8 @@ class Round:
     wake_in_ms: float | None
     backlog: bool
     reclaiming: bool
+    put_off: bool
+    spare: bool
 
 
 class Term:
@@ -94,6 +99,8 @@ class Term:
             wake_in_ms=None if wake_at_ms is None else wake_at_ms - snapshot.now_ms,
             backlog=waiting > 0,
             reclaiming=self._roster.reclaiming(snapshot),
+            put_off=any(item.reason is ParkReason.LATE for item in decision.park),
+            spare=decision.spare,
         )
 
     def _lately(self, snapshot: Snapshot) -> Lately:

@@ -137,7 +137,11 @@ class Outgoing:
         after = self._after if frame.seq == self._root + 1 else None
         # One for each chunk that speaks is what readers assume.
         count = 0 if frame.tokens == sum(map(speaks, frame.chunks)) else frame.tokens
-        return _widened(emit(*who, frame.seq, frame.chunks, tokens=frame.ids or count, after=after))
+        # What nobody reads along is told only now that it is given back; its first token came before.
+        first = self.first_token_after_ms if isinstance(self._ending, GiveBack) else -1
+        tokens = frame.ids or count
+        call = emit(*who, frame.seq, frame.chunks, tokens=tokens, after=after, first_token_after_ms=first)
+        return _widened(call)
 
     def _missing(self) -> list[_Frame]:
         """Frames that the log lacks."""

@@ -242,9 +242,7 @@ class Injector:
         store = self._store
         far_ms = 1000 * store.time() + LONGEST_RETRY_MS + 1_000
         due = store.snapshot.value(keys.due(SHARD), {})
-        held_up = [
-            ref for ref, at_ms in due.items() if at_ms > far_ms and self._oracle.rules.jobs[ref].get("hold") == "1"
-        ]
+        held_up = [ref for ref, at_ms in due.items() if at_ms > far_ms and self._oracle.rules.jobs[ref].get("hold")]
         if held_up:
             raise Violation(f"the clock went back, and {held_up} wait an hour for their next attempt")
         store.jumped_s = 0.0

@@ -74,11 +74,13 @@ local function place_back(job)
   announce(job.P, 'submitted', job.priority)
 end
 
--- `hold`: the job keeps its place in the lane for when it comes back.
-local function place_in_due(job, at)
+-- `hold`: the job keeps its place in the lane for when it comes back; `late` may be called back before.
+local function place_in_due(job, at, hold)
   write('ZADD', due_key(job.P), int(at), job.ref)
-  redis.call('HSET', job.key, 'state', 'delayed', 'hold', 1)
+  redis.call('HSET', job.key, 'state', 'delayed', 'hold', hold or 1)
 end
+
+local function keeps_its_place(hold) return hold == '1' or hold == 'late' end
 
 local function release(job)
   local worker = worker_key(job.P, job.worker)

@@ -1,6 +1,6 @@
 -- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due dead [inbox …]
 -- ARGV token (member worker delay_ms why)…
---   worker '' parks the job in `due` for delay_ms, with its score; delay 0 beside it sets aside a job that can't be read,
+--   worker '' parks the job in `due` for delay_ms, with its score, why 'late': until it is recalled; delay 0 beside it sets aside a job that can't be read,
 --   one below 0 refuses a job whose first token is predicted so many ms after its submission
 --   why is kept with the job as it is; '' for nothing
 -- → ok (attempt | gone | worker | expired | parked | malformed | refused)… | not_leader
@@ -82,7 +82,7 @@ local function assign_one(P, member, name, delay, why, attempt, round)
   end
   if name == '' then
     redis.call('ZREM', lane_key(P, job.priority), member)
-    place_in_due(job, round.now + delay)
+    place_in_due(job, round.now + delay, why == 'late' and why)
     return 'parked'
   end
   local worker = round.workers[name] or look_at(P, name, round.now)

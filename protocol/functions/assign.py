@@ -17,8 +17,9 @@ JOBS_A_CALL = 100
 class Move:
     """Take the lane's entry `member` to `worker`; with no worker, park its job for `park_ms`, or refuse it.
 
-    `why` is kept with a job that is taken. `refuse_ms` is the predicted wait for which it is refused. With none of
-    these the job is set aside, because it can't be read. An entry without a queued job is removed.
+    `late`: it is parked for others' sake, and may be recalled before. `why` is kept with a job that is taken.
+    `refuse_ms` is the predicted wait for which it is refused. With none of these the job is set aside, because it
+    can't be read. An entry without a queued job is removed.
     """
 
     member: str | bytes
@@ -26,6 +27,7 @@ class Move:
     park_ms: int = 0
     refuse_ms: int = 0
     why: Why | None = None
+    late: bool = False
 
 
 Refusal = Literal["gone", "worker", "expired", "parked", "malformed", "refused"]
@@ -47,7 +49,7 @@ def assign(shard: Shard, token: str, moves: Sequence[Move]) -> Call[list[int | R
     ]
     args: list[Arg] = [token]
     for move in moves[:JOBS_A_CALL]:
-        why = move.why.model_dump_json() if move.why else ""
+        why = move.why.model_dump_json() if move.why else "late" if move.late else ""
         args += (move.member, move.worker, move.park_ms or -move.refuse_ms, why)
     return fcall("assign", names, args, _parse)
 

@@ -1,11 +1,12 @@
 -- KEYS job tokens workers
--- ARGV ref attempt worker seq payload after
+-- ARGV ref attempt worker seq payload after first_token_after_ms
+--   first_token_after_ms: of what is logged late, as when it is given back; -1 for now
 --   after: with an attempt's first frame, the one of an older attempt that its text goes on from; '' for none
 -- → the last sequence number in the log (below seq: resend what is missing) | -1 when the attempt is not yours
 --   | -2 when the log does not end with `after`
 local function emit(KEYS, ARGV)
-  local P, ref, attempt, worker, seq, payload, after = prefix(KEYS), unpack(ARGV, 1, 6)
-  local job = try('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames') or {}
+  local P, ref, attempt, worker, seq, payload, after, first = prefix(KEYS), unpack(ARGV, 1, 7)
+  local job = try('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames', 'started') or {}
   if job[1] ~= 'running' or job[2] ~= attempt or job[3] ~= worker or not leased(P, worker) then return -1 end
   local last, n = number(job[4]), tonumber(seq)
   if after ~= '' and last == 0 then
@@ -18,7 +19,8 @@ local function emit(KEYS, ARGV)
   redis.call('PUBLISH', tokens_key(P, ref), id .. ' ' .. payload)
   write('XADD', tokens_key(P, ref), id, 'f', payload)
   if n == 1 then
-    redis.call('HSET', job_key(P, ref), 'frames', seq, 'log', 1, 'first', int(now_ms()))
+    local at = tonumber(first) >= 0 and number(job[5]) + tonumber(first) or now_ms()
+    redis.call('HSET', job_key(P, ref), 'frames', seq, 'log', 1, 'first', int(at))
   else
     redis.call('HSET', job_key(P, ref), 'frames', seq)
   end

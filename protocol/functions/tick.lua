@@ -1,10 +1,13 @@
 -- KEYS leader clock workers due deadlines events lane:high lane:medium lane:low dead
--- ARGV token lead_ms lease_ms gap_ms limit:high limit:medium limit:low quota:jobs quota:tokens   (0: none)
--- → lead ripened expired reclaimed next_due_ms   (counts ≤ 100; next_due_ms: until the next one ripens, -1 when none waits)
+-- ARGV token lead_ms lease_ms gap_ms limit:high limit:medium limit:low quota:jobs quota:tokens recall   (0: none)
+--   recall: so many of those that were put off because they were late come back before their time
+-- → lead ripened expired reclaimed next_due_ms recalled
+--   (counts ≤ 100; next_due_ms: until the next one ripens, -1 when none waits)
 local JOBS_A_CALL = 100
 local LONGEST_WAIT_MS = 3600000
 local LONGEST_RETRY_MS = 60000      -- no engine's retry is put off for longer
 local RETRIES_HASTENED = 1000
+local LOOKED_THROUGH = 300          -- for those to recall: others may stand between them
 
 local TYPES = {
   leader = 'string', clock = 'hash', workers = 'zset', due = 'zset', deadlines = 'zset', events = 'stream',
@@ -33,25 +36,34 @@ local function take_lead(P, token, lead_ms, gap_ms)
 end
 
 -- What keeps its place in the lane waits for a moment of our own making: a clock that went back would put it off for as
--- long as it jumped. A job that its user delayed waits for the moment that it was given.
-local function hasten_retries(P, now)
-  local far = int(now + LONGEST_RETRY_MS)
-  for _, ref in ipairs(redis.call('ZRANGEBYSCORE', due_key(P), far, '+inf', 'LIMIT', 0, RETRIES_HASTENED)) do
+-- long as it jumped. A job that its user delayed waits for the moment that it was given. So many a tick, from the moment
+-- `from` on; the next tick goes on where this one ended.
+local function hasten_retries(P, now, from)
+  local page = redis.call('ZRANGEBYSCORE', due_key(P), from, '+inf', 'WITHSCORES', 'LIMIT', 0, RETRIES_HASTENED)
+  local moved = 0
+  for i = 1, #page, 2 do
+    local ref = page[i]
     local job = load_job(P, ref)
-    if job and redis.call('HGET', job.key, 'hold') == '1' then redis.call('ZADD', due_key(P), 'XX', int(now), ref) end
+    if job and keeps_its_place(redis.call('HGET', job.key, 'hold')) then
+      redis.call('ZADD', due_key(P), 'XX', int(now), ref)
+      moved = moved + 1
+    end
   end
+  local last = page[2 * RETRIES_HASTENED] or ''
+  redis.call('HSET', clock_key(P), 'hasten', last == from and moved == 0 and '(' .. last or last)
 end
 
 -- After a gap in Redis's own time (a clock jump, an outage, no dispatcher, a restart) every worker gets a whole lease:
 -- strikes are for the dead, not for those who could not be heard. Of one that is not heard after it either, nobody knows
 -- whether it had left before: the gap may have taken that with it.
 local function forgive_gap(P, now, lease_ms, gap_ms)
-  local stored = redis.call('HMGET', clock_key(P), 'tick', 'ticked')
+  local stored = redis.call('HMGET', clock_key(P), 'tick', 'ticked', 'hasten')
   local last, restarted = number(stored[1]), not ticked_here[P] or stored[2] ~= ticked_here[P]
   ticked_here[P] = int(now)
   redis.call('HSET', clock_key(P), 'tick', ticked_here[P], 'ticked', ticked_here[P])
+  local hasten = now < last and int(now + LONGEST_RETRY_MS) or stored[3] or ''
+  if hasten ~= '' then hasten_retries(P, now, hasten) end
   if now >= last and now - last <= gap_ms and not restarted then return end
-  if now < last then hasten_retries(P, now) end
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', workers_key(P), 1, '+inf')) do
     redis.call('ZADD', workers_key(P), 'XX', int(now + lease_ms), worker)
     local at = redis.call('HGET', worker_key(P, worker), 'at')
@@ -68,10 +80,32 @@ local function ripen(P, now)
     if job and job.state == 'delayed' then
       -- A retry keeps its score; a delayed job is scored now, or it would jump ahead of the lane's time.
       local f = redis.call('HMGET', job.key, 'hold', 'cost')
-      if f[1] == '1' and job.member and tonumber(job.score or '') then place_back(job) else place_anew(job, f[2]) end
+      if keeps_its_place(f[1]) and job.member and tonumber(job.score or '') then
+        place_back(job)
+      else
+        place_anew(job, f[2])
+      end
     end
   end
   return #due
+end
+
+-- Jobs that were put off for others' sake, now that room is left.
+local function recall(P, most)
+  local back = 0
+  if most == 0 then return back end
+  for _, ref in ipairs(redis.call('ZRANGE', due_key(P), 0, LOOKED_THROUGH - 1)) do
+    local job = load_job(P, ref)
+    local late = job and job.state == 'delayed' and redis.call('HGET', job.key, 'hold') == 'late'
+    if late and job.member and tonumber(job.score or '') then
+      demand_all(job)
+      redis.call('ZREM', due_key(P), ref)
+      place_back(job)
+      back = back + 1
+      if back == most then break end
+    end
+  end
+  return back
 end
 
 local function expire(P, now)
@@ -101,15 +135,16 @@ end
 local function tick(KEYS, ARGV)
   local P, token, lead_ms, lease_ms, gap_ms = prefix(KEYS), unpack(ARGV, 1, 4)
   set_strays_apart(P)
-  if not take_lead(P, token, lead_ms, tonumber(gap_ms)) then return { 0, 0, 0, 0, -1 } end
+  if not take_lead(P, token, lead_ms, tonumber(gap_ms)) then return { 0, 0, 0, 0, -1, 0 } end
   local now = now_ms()
   redis.call('HSET', clock_key(P), 'limit:high', ARGV[5], 'limit:medium', ARGV[6], 'limit:low', ARGV[7],
     'quota:jobs', ARGV[8], 'quota:tokens', ARGV[9])
   forgive_gap(P, now, tonumber(lease_ms), tonumber(gap_ms))
   local ripened, expired, reclaimed = ripen(P, now), expire(P, now), reclaim(P, now)
+  local recalled = recall(P, number(ARGV[10]))
   local head = redis.call('ZRANGE', due_key(P), 0, 0, 'WITHSCORES')
   local wait = head[2] and math.max(0, tonumber(head[2]) - now) or -1
-  return { 1, ripened, expired, reclaimed, math.floor(math.min(wait, LONGEST_WAIT_MS)) }
+  return { 1, ripened, expired, reclaimed, math.floor(math.min(wait, LONGEST_WAIT_MS)), recalled }
 end
 
 redis.register_function{ function_name = 'tf1_tick', callback = tick, flags = { 'allow-oom' } }

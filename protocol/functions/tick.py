@@ -9,6 +9,9 @@ from protocol.call import Arg, Call, fcall
 from protocol.handle import Shard
 from protocol.states import Priority
 
+RECALLED = 32
+"""So many jobs that were put off come back at once: no more than may stay in sight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
@@ -20,6 +23,7 @@ class Ticked:
     reclaimed: int
     next_due_ms: int | None
     """Until the next delayed job ripens."""
+    recalled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +51,18 @@ NO_QUOTAS = Quotas()
 
 
 def tick(
-    shard: Shard, token: str, times: TickTimes, limits: Mapping[Priority, int], quotas: Quotas = NO_QUOTAS
+    shard: Shard,
+    token: str,
+    times: TickTimes,
+    limits: Mapping[Priority, int],
+    quotas: Quotas = NO_QUOTAS,
+    *,
+    recall: bool = False,
 ) -> Call[Ticked]:
-    """Keep house for one shard as the holder of `token`; `limits` are jobs waiting in each lane."""
+    """Keep house for one shard as the holder of `token`; `limits` are jobs waiting in each lane.
+
+    With `recall` the next of the jobs that were put off for others' sake come back to their places now.
+    """
     names = [
         keys.leader(shard),
         keys.clock(shard),
@@ -62,9 +75,9 @@ def tick(
     ]
     bounds = [limits[priority] for priority in Priority]
     args: tuple[Arg, ...] = (token, times.lead_ms, times.lease_ms, times.gap_ms, *bounds, quotas.jobs, quotas.tokens)
-    return fcall("tick", names, args, _parse)
+    return fcall("tick", names, (*args, RECALLED if recall else 0), _parse)
 
 
 def _parse(reply: list[Any]) -> Ticked:
-    lead, ripened, expired, reclaimed, wait = (int(item) for item in reply)
-    return Ticked(bool(lead), ripened, expired, reclaimed, None if wait < 0 else wait)
+    lead, ripened, expired, reclaimed, wait, recalled = (int(item) for item in reply)
+    return Ticked(bool(lead), ripened, expired, reclaimed, None if wait < 0 else wait, recalled)

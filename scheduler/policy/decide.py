@@ -5,6 +5,7 @@ from heapq import nsmallest
 
 from protocol.states import Priority
 from scheduler.policy.decision import (
+    LATE_KEPT,
     LATE_PARK,
     LATE_PARK_MS,
     LATEST_PARK_MS,
@@ -23,7 +24,7 @@ from scheduler.policy.view import HEADS, REFERENCE, Chance, FleetView, JobView, 
 from scheduler.policy.window import Reason, Window, close
 from scheduler.policy.worker import Worker
 
-NOTHING = Decision()
+NOTHING, IDLE = Decision(), Decision(spare=True)
 WHY_KEPT = 3
 MOST_HELD = 8
 """So many jobs in a row that are held back end the round: those behind them are less urgent."""
@@ -31,13 +32,15 @@ MOST_HELD = 8
 
 def decide(view: FleetView, now_ms: float, rng: Chance, policy: Policy, targets: Targets, window: Window) -> Decision:
     """Choose who starts where. Pure: same view, time and seed, same decision."""
-    if not view.lanes:
+    if not view.lanes and not any(accepts(worker) for worker in view.workers):
         return NOTHING
     able = [Worker.of(worker, now_ms) for worker in view.workers if worker.active and not worker.solo]
     accepting = {worker.id for worker in view.workers if accepts(worker)}
     workers = [worker for worker in able if worker.id in accepting and not policy.full(worker)]
     if not workers:
         return NOTHING
+    if not view.lanes:
+        return IDLE
     return _Round(view, rng, policy, workers, Fleet(now_ms, able, targets, view.lately, view.turn)).run(window)
 
 
@@ -60,6 +63,7 @@ class _Round:
         self._passed_over: dict[Priority, list[JobView]] = {}
         self._held_back: list[JobView] = []
         self._held_in_a_row = 0
+        self._late = self._late_in_a_row = 0
 
     def run(self, window: Window) -> Decision:
         arranged = (self._policy.arrange(lane, self._fleet) for lane in self._view.lanes if lane)
@@ -87,9 +91,15 @@ class _Round:
             held,
             closed,
             min((moment for moment in later if moment is not None), default=None),
+            self._late,
+            self._spare(going),
         )
 
     def _place(self, job: JobView) -> None:
+        if self._late_in_a_row >= MOST_HELD and self._is_past_its_target(job):
+            # So many before it found no room that it needs no look.
+            self._leave_late(job)
+            return
         candidates = self._sight.with_room(job)
         if not candidates:
             if fits(job, self._largest_kv_for(job.spec.model)):
@@ -101,7 +111,7 @@ class _Round:
         wait_ms = self._policy.hopeless_ms(job, rivals, self._fleet)
         if wait_ms is None:
             self._give_or_hold(job, candidates, rivals)
-        elif job.priority in self._targets.refuse and not job.spec.best_effort:
+        elif self._may_refuse(job):
             self._refusals.append(Refusal(job.ref, job.priority, wait_ms))
         elif job.priority.online:
             self._give_or_put_off(job, candidates, rivals)
@@ -118,13 +128,36 @@ class _Round:
             self._held_in_a_row += 1
 
     def _give_or_put_off(self, job: JobView, candidates: list[Worker], rivals: list[Worker]) -> None:
-        """A job that is late takes what the others leave, or goes out of their way for a while."""
+        """A job that is late takes what the others leave."""
         left = [worker for worker in candidates if not self._policy.holds_late(job, worker, self._fleet)]
         if left:
             self._give(job, self._policy.pick(job, left, self._fleet, self._rng), rivals)
+            self._late_in_a_row = 0
+        else:
+            self._leave_late(job)
+            self._late_in_a_row += 1
+
+    def _leave_late(self, job: JobView) -> None:
+        """The first ones wait in sight for what room comes; the others would hide who can still make it."""
+        if self._late < LATE_KEPT:
+            self._late += 1
             return
         again_ms = max(LATE_PARK_MS, min(LATEST_PARK_MS, LATE_PARK * self._fleet.waited_ms(job)))
         self._park.append(Park(job.ref, job.priority, int(again_ms), ParkReason.LATE))
+
+    def _is_past_its_target(self, job: JobView) -> bool:
+        if not job.priority.online or job.begun or self._may_refuse(job):
+            return False
+        return self._fleet.waited_ms(job) > self._targets.first_token_ms(job)
+
+    def _may_refuse(self, job: JobView) -> bool:
+        return job.priority in self._targets.refuse and not job.spec.best_effort
+
+    def _spare(self, lanes: Sequence[Sequence[JobView]]) -> bool:
+        """Whether room is left that nobody in sight waits for, and nobody stands out of sight."""
+        if not self._room or self._late or self._held_in_a_row >= MOST_HELD:
+            return False
+        return all(len(lane) < HEADS for lane in lanes)
 
     def _rivals(self, job: JobView, candidates: list[Worker]) -> list[Worker]:
         """The workers that the job is weighed on: full ones too, for a policy that looks so far."""

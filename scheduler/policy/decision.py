@@ -13,6 +13,8 @@ LATE_PARK_MS, LATEST_PARK_MS = 1_000, 30_000
 """How long one waits that is late: at least, and at most."""
 LATE_PARK = 0.5
 """And of what it has waited already: so the late cost the store little, and none of them waits for much longer."""
+LATE_KEPT = 32
+"""So many that are late stay in sight, an eighth of a lane's window: they take what room comes, and hide nobody."""
 
 
 class ParkReason(StrEnum):
@@ -23,7 +25,7 @@ class ParkReason(StrEnum):
     IN_THE_WAY = "in_the_way"
     """It hides the rest of its lane from workers that have room, and none of them can take it."""
     LATE = "late"
-    """It can't meet its target any more, and those that can leave nothing for it now."""
+    """It can't meet its target any more, and those that can leave nothing for it now, nor for those before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Decision:
         later_ms: when a job that is held back may be seen otherwise; None when none is.
         held: lanes whose jobs gather company, and until when (ms).
         closed: why the windows of the other lanes are closed. Both are empty while no worker has room.
+        late: online jobs that can't meet their targets and wait for what the others leave.
+        spare: workers have room that nobody in sight waits for: those that were put off may come back.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -86,6 +90,8 @@ class Decision:
     held: Mapping[Priority, float] = field(default_factory=dict)
     closed: Mapping[Priority, Reason] = field(default_factory=dict)
     later_ms: float | None = None
+    late: int = 0
+    spare: bool = False
 
     @property
     def wake_at_ms(self) -> float | None:

@@ -23,6 +23,10 @@ URGENT_MS = 150.0
 """A job with less slack than this goes to any worker that is open."""
 SETTLE = 0.4
 """From this share of its target on a job takes the best worker that it may have, not only the best of all."""
+LATE_ONLINE = LATE_TURN // 2 - 1
+"""Of `LATE_TURN` starts this one may be a late online job's: an overdue batch takes the last one first."""
+LATE_SLOTS = 0.9
+"""Late online jobs fill this share of a worker's slots: or who comes new in their flood would wait for a place."""
 SLOW = 0.5
 """While on each worker more than this share of the streams is slower than the target, predictions are too bright."""
 AGING = 0.2
@@ -87,9 +91,10 @@ class Predictive(Policy):
 
     def holds_late(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
         """It takes what offline work may, and its turn once it has waited for as long as a batch should."""
-        if not worker.held or (_is_late_turn(fleet) and fleet.waited_ms(job) > fleet.targets.medium_ms):
+        its_turn = fleet.turn % LATE_TURN == LATE_ONLINE
+        if not worker.held or (its_turn and fleet.waited_ms(job) > fleet.targets.medium_ms):
             return False
-        return self._holds_offline(job, worker, fleet)
+        return worker.held > LATE_SLOTS * worker.slots or self._holds_offline(job, worker, fleet)
 
     def settles(self, job: JobView, fleet: Fleet) -> bool:
         """Whether it has waited long enough to take less than the best; offline work always does."""
@@ -135,11 +140,7 @@ class Predictive(Policy):
 
 def _belongs_to_the_late(job: JobView, fleet: Fleet) -> bool:
     """Whether this start is one of those kept for overdue offline jobs: they move however strained the fleet is."""
-    return _is_late_turn(fleet) and fleet.waited_ms(job) > fleet.targets.of(job.priority)
-
-
-def _is_late_turn(fleet: Fleet) -> bool:
-    return fleet.turn % LATE_TURN == LATE_TURN - 1
+    return fleet.turn % LATE_TURN == LATE_TURN - 1 and fleet.waited_ms(job) > fleet.targets.of(job.priority)
 
 
 def _slack_ms(job: JobView, fleet: Fleet) -> float:

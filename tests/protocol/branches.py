@@ -114,6 +114,11 @@ def _requeue(fault: functions.Fault, delay_ms: int = 0) -> Callable[[Driver], Ca
     return lambda driver: functions.requeue(HANDLE, driver.job(HANDLE).attempt, "w1", fault, delay_ms)
 
 
+def _put_off(driver: Driver) -> None:
+    _waiting(driver)
+    driver.run(functions.assign(SHARD, "boss", [Move(driver.job(HANDLE).member, park_ms=1_000, late=True)]))
+
+
 def _tick(name: str, prepare: Callable[[Driver], object]) -> Branch:
     return Branch(name, prepare, lambda _: tick_as(times=NO_GAP), (keys.leader(SHARD), keys.clock(SHARD)))
 
@@ -147,6 +152,9 @@ BRANCHES = [
     Branch("command", _running, lambda _: functions.command(SHARD, "w1", "drain")),
     Branch("forget", _ended, lambda driver: functions.forget(HANDLE, _attempt(driver))),
     _tick("tick-ripen", _late(lambda driver: _waiting(driver, delay_ms=1000), _due)),
+    Branch(
+        "tick-recall", _put_off, lambda _: tick_as(times=NO_GAP, recall=True), (keys.leader(SHARD), keys.clock(SHARD))
+    ),
     _tick("tick-expire-queued", _late(_waiting, _deadlines)),
     _tick("tick-expire-running", _late(_streaming, _deadlines)),
     _tick("tick-reclaim-idle", _lapsed(_waiting)),

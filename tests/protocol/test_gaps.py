@@ -1,8 +1,9 @@
 """What the simulation found: a clock that goes back, and a restart that loses the last seconds."""
 
-from protocol import functions, keys, reads
+from protocol import functions, keys, library, reads
+from protocol.functions import Move
 from protocol.states import State
-from tests.support.builders import SHARD, a_handle, tick_as
+from tests.support.builders import BOSS, SHARD, a_handle, tick_as
 from tests.support.driver import Driver
 from tests.support.servers import Server
 from tests.support.store_clock import StoreClock
@@ -28,6 +29,43 @@ def test_a_retry_does_not_wait_for_a_clock_that_went_back(driver: Driver, store_
     driver.lead()
     assert driver.job(handle).state == State.QUEUED
     assert driver.job(later).state == State.DELAYED
+
+
+def test_many_that_were_put_off_do_not_wait_for_a_clock_that_went_back_either(
+    driver: Driver, store_clock: StoreClock
+) -> None:
+    """Overloaded, thousands may be put off, more than one tick looks at; what users delayed may stand before them."""
+    whole = library.source()
+    fewer = whole.replace("RETRIES_HASTENED = 1000", "RETRIES_HASTENED = 10")
+    assert fewer != whole
+    driver.redis.function_load(fewer, replace=True)
+    driver.lead()
+    users = [driver.submit(f"later-{n}", delay_ms=70_000).handle for n in range(12)]
+    handles = [driver.submit(f"late-{n}").handle for n in range(15)]
+    moves = [Move(driver.job(one).member, park_ms=80_000, late=True) for one in handles]
+    assert driver.run(functions.assign(SHARD, BOSS, moves)) == ["parked"] * len(moves)
+    store_clock.advance(-HOUR_MS)
+    for _ in range(4):
+        driver.lead()
+    assert {driver.job(one).state for one in handles} == {State.QUEUED}
+    assert {driver.job(one).state for one in users} == {State.DELAYED}
+
+
+def test_what_was_put_off_for_others_sake_is_recalled_and_nothing_else(driver: Driver) -> None:
+    driver.lead()
+    users = driver.submit("later", delay_ms=1_000).handle
+    retried, attempt = driver.running("retried")
+    assert driver.run(functions.requeue(retried, attempt, "w1", "try", 2_000)) == "ok"
+    parked, late = driver.submit("parked").handle, driver.submit("late").handle
+    assert driver.park(parked, 3_000) == "parked"
+    place = driver.job(late).member
+    assert driver.run(functions.assign(SHARD, BOSS, [Move(driver.job(late).member, park_ms=9_000, late=True)]))
+    assert driver.run(tick_as()).recalled == 0
+    assert driver.run(tick_as(recall=True)).recalled == 1
+    assert driver.run(tick_as(recall=True)).recalled == 0
+    assert driver.lane() == ["late"]
+    assert driver.job(late).member == place
+    assert {driver.job(one).state for one in (users, retried, parked)} == {State.DELAYED}
 
 
 def test_a_restarted_server_gives_no_attempt_number_again(server: Server) -> None:

@@ -91,6 +91,17 @@ def test_a_job_that_does_not_stream_has_no_log(driver: Driver) -> None:
     assert driver.job(handle).first_token_ms == driver.job(handle).started_ms + 70
 
 
+def test_a_cancelled_job_keeps_the_first_token_of_an_attempt_that_was_given_back(driver: Driver) -> None:
+    """Nobody read along, so what it said was told only as it was given back: that is not when its first token came."""
+    handle, attempt = driver.running()
+    said = [{"choices": [{"index": 0, "delta": {"content": "x"}}]}]
+    assert driver.run(functions.emit(handle, attempt, "w1", 1, said, first_token_after_ms=70)) == 1
+    started_ms = driver.job(handle).started_ms
+    assert driver.run(functions.requeue(handle, attempt, "w1", "try")) == "ok"
+    driver.cancel()
+    assert driver.job(handle).first_token_ms == started_ms + 70
+
+
 def test_a_job_may_finish_without_a_start(driver: Driver) -> None:
     driver.lead()
     driver.join()

@@ -152,7 +152,7 @@ class Walk:
         return self._random.choice([*BOSSES, *[self.rules.leader or BOSSES[0]] * 6])
 
     def tick(self) -> None:
-        self._do(tick_as(self._boss(), times=TIMES, limits=LIMITS))
+        self._do(tick_as(self._boss(), times=TIMES, limits=LIMITS, recall=self._random.random() < 0.5))
 
     def assign(self) -> None:
         entries = [e for priority in Priority for e in run_sync(self._redis, reads.lane_head(SHARD, priority, 9))]
@@ -162,7 +162,7 @@ class Walk:
         if moves and self._random.random() < 0.2:
             park_ms = self._random.choice([0, 0, 1_000, 1_000, 1_000])
             refuse_ms = 0 if park_ms else self._random.choice([0, 700])
-            moves[0] = Move(moves[0].member, "", park_ms, refuse_ms)
+            moves[0] = Move(moves[0].member, "", park_ms, refuse_ms, late=self._random.random() < 0.5)
         boss, now, leases = self._boss(), self._do(reads.store_time_ms()), self._do(reads.leases(SHARD))
         answers = self._do(functions.assign(SHARD, boss, moves))
         if answers is not None and boss != self.rules.leader:

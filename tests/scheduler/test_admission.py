@@ -8,10 +8,10 @@ from protocol.call import run
 from protocol.messages import Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
-from scheduler.policy.decision import LATE_PARK_MS
+from scheduler.policy.decision import LATE_KEPT
 from tests.scheduler.stage import QUICK, Stage, a_loop
-from tests.support.builders import SPEC
-from tests.support.store_clock import StoreClock
+from tests.support.builders import SHARD, SPEC
+from tests.support.waiting import eventually
 
 STRICT = QUICK.model_copy(update=dict.fromkeys(("admission_high", "admission_medium", "admission_low"), "refuse"))
 PATIENT = SPEC.model_copy(update={"best_effort": True})
@@ -49,18 +49,22 @@ async def test_best_effort_waits_as_long_as_it_must(redis: Redis, stage: Stage, 
         await stage.becomes(job, State.ASSIGNED)
 
 
-async def test_a_late_job_is_put_off_and_served_when_room_is_left(
-    redis: Redis, stage: Stage, store_clock: StoreClock
-) -> None:
+async def test_late_jobs_take_room_as_soon_as_there_is_some(redis: Redis, stage: Stage) -> None:
+    """Those in the lane, and those that were put off: none waits out its time beside an idle worker."""
     await stage.join(slow_share=0.6, kv_used_tokens=80_000, kv_total_tokens=100_000)
     async with a_loop(redis, QUICK):
         await stage.submit()
         assert await stage.receives() == ["a"]
-        late = await stage.submit("late")
-        await stage.becomes(late, State.DELAYED)
-        await stage.join("idle")
-        store_clock.advance(LATE_PARK_MS)
-        assert await stage.receives("idle") == ["late"]
+        handles = [await stage.submit(f"late-{n}") for n in range(LATE_KEPT + 20)]
+        await eventually(lambda: put_off(redis))
+        await stage.join("idle", slots=LATE_KEPT + 50)
+        # Each time that one waited out would be longer by half.
+        for handle in handles:
+            await stage.becomes(handle, State.ASSIGNED)
+
+
+async def put_off(redis: Redis) -> bool:
+    return await run(redis, reads.due_count(SHARD)) > 0
 
 
 async def test_a_job_that_can_not_meet_its_deadline_is_refused_of_any_priority(redis: Redis, stage: Stage) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from scheduler.policy.registry import POLICIES
-from tests.simulate.build import TARGETS, ran
+from tests.simulate.build import TARGETS, ran, request
 from tokenfleet.simulate.engine import WorkerSpec
 from tokenfleet.simulate.generated import SHAPES, generate
 from tokenfleet.simulate.scenario import Scenario
@@ -26,3 +26,13 @@ def test_the_share_that_is_served_well_falls_with_the_load_and_no_further() -> N
     assert twice > 0.6
     assert twice > 5 * served("least-requests", 12.0).goodput
     assert served("predictive", 18.0).goodput > 0.4
+
+
+def test_no_worker_idles_while_a_burst_waits() -> None:
+    """All of it is late after half a second: what is put off comes back as soon as there is room."""
+    burst = [request(number, prompt_tokens=2_000, output_tokens=60) for number in range(600)]
+    took = {
+        name: summary(ran(Scenario(burst, WORKERS, POLICIES[name], TARGETS)), TARGETS).seconds
+        for name in ("predictive", "least-requests")
+    }
+    assert took["predictive"] < 2.5 * took["least-requests"]

@@ -61,9 +61,10 @@ def tick_as(
     times: TickTimes | None = None,
     limits: Mapping[Priority, int] = LIMITS,
     quotas: Quotas = NO_QUOTAS,
+    recall: bool = False,
 ) -> Call[Ticked]:
     """One tick of the dispatcher that holds `token`."""
-    return tick(shard, token, times or TickTimes(lease_ms=LEASE_MS), limits, quotas)
+    return tick(shard, token, times or TickTimes(lease_ms=LEASE_MS), limits, quotas, recall=recall)
 
 
 def completed(

@@ -2,10 +2,12 @@
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
+from protocol.functions.tick import RECALLED
 from protocol.messages import LoadReport
 from scheduler.policy.decide import decide
 from scheduler.policy.decision import Assignment
@@ -66,6 +68,7 @@ class World:
         self._open = sum(map(self._awaited, scenario.requests))
         self._wake_ms: float | None = None
         self._backlog = self._gathering = False
+        self._put_off: dict[str, tuple[float, Entry]] = {}
 
     def run(self, told: Callable[[float], None] | None = None) -> list[Outcome]:
         """Until every request has ended; the outcomes in the order of the requests.
@@ -225,18 +228,30 @@ class World:
             self._open -= self._awaited(outcome.request)
         for park in decision.park:
             if entry := self._lanes.of[park.priority].remove(park.ref):
-                self._at(self.now_ms + park.delay_ms, partial(self._ripen, park.ref, entry))
+                ripe_ms = self.now_ms + park.delay_ms
+                self._put_off[park.ref] = ripe_ms, entry
+                self._at(ripe_ms, partial(self._ripen, park.ref, ripe_ms))
+        if decision.spare and self._put_off:
+            self._at(self.now_ms, self._recall)
         self._backlog = any(len(lane) for lane in self._lanes.of.values())
         if decision.wake_at_ms is not None and (self._wake_ms is None or decision.wake_at_ms < self._wake_ms):
             self._wake_ms = max(decision.wake_at_ms, self.now_ms + 1)
             self._at(self._wake_ms, self._woken)
 
-    def _ripen(self, ref: str, entry: Entry) -> None:
-        """A parked job comes back to its place."""
-        outcome = self.outcomes[ref]
-        if not outcome.cancelled:
-            self._lanes.of[outcome.request.priority].put_back(outcome.job, entry)
-            self._round()
+    def _ripen(self, ref: str, ripe_ms: float) -> None:
+        """A parked job comes back to its place, unless it was called back before."""
+        if self._put_off.get(ref, (0.0,))[0] == ripe_ms:
+            self._come_back([ref])
+
+    def _recall(self) -> None:
+        self._come_back(list(islice(self._put_off, RECALLED)))
+
+    def _come_back(self, refs: Sequence[str]) -> None:
+        for ref in refs:
+            outcome, (_, entry) = self.outcomes[ref], self._put_off.pop(ref)
+            if not outcome.cancelled:
+                self._lanes.of[outcome.request.priority].put_back(outcome.job, entry)
+        self._round()
 
     def _woken(self) -> None:
         self._wake_ms = None
