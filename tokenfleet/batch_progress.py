@@ -158,4 +158,8 @@ def advice(summary: BatchSummary, target: str) -> str:
     if summary.rows_unfinished:
         more = {BatchEnd.EXPIRED: " --deadline 6h", BatchEnd.FAILED: " --max-errors N"}.get(summary.state, "")
         return f"{summary.rows_unfinished} rows never ended: the same command with --resume{more} goes on with them"
-    return f"{summary.rows_failed} rows failed: `tokenfleet batch retry-failed -o {target}` runs them again"
+    failed = summary.rows_failed - summary.rows_bad
+    if not failed:
+        return f"{summary.rows_bad} lines are no requests: their error lines say why; mend the input and begin anew"
+    rows = "1 row" if failed == 1 else f"{failed} rows"
+    return f"{rows} failed: `tokenfleet batch retry-failed -o {target}` runs failed rows again"

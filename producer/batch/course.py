@@ -46,7 +46,8 @@ class Course:
         self._resumed = resumed
         self._facts = book.facts()
         self._loop = asyncio.get_running_loop()
-        self.summary = BatchSummary(self._facts.batch_id, model=self._facts.model, rows_in=self._facts.rows)
+        self.summary = BatchSummary(self._facts.batch_id, model=self._facts.model)
+        self.summary.rows_in, self.summary.rows_bad = self._facts.rows, self._facts.bad
         self._results = Results(fleet.redis, fleet.tenant, self._facts.batch_id)
         shards = [Shard(record.pool, number) for number in range(record.shards)] if resumed else []
         self._window = Window(options.window, shards)

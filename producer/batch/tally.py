@@ -95,6 +95,8 @@ class BatchSummary:
     """That its rows ran on; empty when none could be run."""
     rows_in: int = 0
     """Lines of the input that are not blank."""
+    rows_bad: int = 0
+    """Of them: no requests, which fail however often they are tried."""
     rows_out: int = 0
     """Rows that ended and have their line."""
     rows_failed: int = 0
@@ -156,6 +158,7 @@ class BatchSummary:
             "batch_id": self.batch_id,
             "state": self.state,
             "rows_in": self.rows_in,
+            "rows_bad": self.rows_bad,
             "rows_out": self.rows_out,
             "rows_failed": self.rows_failed,
             "rows_unfinished": self.rows_unfinished,

@@ -144,7 +144,7 @@ async def test_cancelled_when_it_is_over_changes_nothing(
 async def test_it_expired_before_anybody_ran_it(
     stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
 ) -> None:
-    name = await submitted(stored, source, row("a"), row("b"), window=1)
+    name = await submitted(stored, source, row("a"), row("b"), deadline=1)
 
     async def late() -> bool:
         return await run(redis, reads.store_time_ms()) > (await seen(stored, name)).expires_ms
@@ -158,7 +158,7 @@ async def test_it_expired_before_anybody_ran_it(
 
 
 async def test_it_expires(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:
-    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(6)), window=1.5)
+    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(6)), deadline=1.5)
     async with owned(stored, store, name) as task:
         await until_queued(redis, 6)
         for attempt in (await worker.take())[:2]:

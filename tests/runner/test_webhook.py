@@ -92,7 +92,7 @@ async def test_each_end_has_its_type(fleet: Fleet, runners: Runners, receiver: R
     await fleet.batches.submit(bad)
     slow = requests(tmp_path / "in.jsonl", 4, tokens=2_000)
     await fleet.batches.cancel((await fleet.batches.submit(slow)).name.id)
-    await fleet.batches.submit(slow, window=2)
+    await fleet.batches.submit(slow, deadline=2)
     quiet = (await fleet.batches.submit(bad, notify=False)).name
     await eventually(lambda: len(receiver.calls) == 3, timeout_s=30)
     await ended(fleet, quiet)

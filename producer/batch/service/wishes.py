@@ -23,7 +23,7 @@ class Wishes(TypedDict, total=False):
     """Run all rows on this model, whatever they name."""
     priority: Priority | str
     """`medium`, the default, or `low` for whenever there is room."""
-    window: Duration
+    deadline: Duration
     """Rows that have not ended so long after now expire; a day by default."""
     metadata: Mapping[str, str]
     """At most 16 pairs; keys of up to 64 characters, values of up to 512."""
@@ -43,7 +43,7 @@ def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
     Raises:
         InvalidRequest: a wish breaks a rule.
     """
-    window_s = requests.seconds("window", wishes.get("window", DAY_S), least=1.0)
+    window_s = requests.seconds("deadline", wishes.get("deadline", DAY_S), least=1.0)
     priority = requests.priority_of(JobRequest(priority=wishes.get("priority", "medium")))
     metadata = checked_metadata(wishes.get("metadata", {}))
     plain = {name: wishes[name] for name in ("model", "on_invalid", "dedup", "max_errors", "notify") if name in wishes}

@@ -22,7 +22,7 @@ class Options(TypedDict):
     source: str
     model: str | None
     priority: str
-    window: float
+    deadline: float
     metadata: tuple[str, ...]
     on_invalid: str
     dedup: bool
@@ -41,9 +41,7 @@ class Options(TypedDict):
     show_default=True,
     help="medium: a batch; low: whenever there is room.",
 )
-@click.option(
-    "--deadline", "window", type=duration, default="24h", show_default=True, help="Rows not ended by then expire."
-)
+@click.option("--deadline", type=duration, default="24h", show_default=True, help="Rows not ended by then expire.")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Kept with the batch; up to 16 of them.")
 @click.option(
     "--on-invalid",

@@ -64,7 +64,10 @@ def as_table(records: Sequence[BatchRecord]) -> RenderableType:
         return Text("no batch was submitted")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("batch", "created", "status", "rows", "failed", "model"):
-        table.add_column(heading, overflow="fold")
+        # Ids are there to be copied.
+        table.add_column(
+            heading, overflow="fold", no_wrap=heading == "batch", min_width=30 if heading == "batch" else None
+        )
     for record in records:
         counts = record.counts
         done = f"{counts.completed + counts.failed}/{counts.total or '?'}"

@@ -1,0 +1,24 @@
+"""What a person is told to do about rows that were not answered."""
+
+import pytest
+
+from producer.batch import BatchSummary
+from producer.batch.tally import BatchEnd
+from tokenfleet.batch_progress import advice
+
+
+def summary(bad: int = 0, failed: int = 0, out: int = 10, state: BatchEnd = BatchEnd.COMPLETED) -> BatchSummary:
+    return BatchSummary("b", state, rows_in=10, rows_bad=bad, rows_out=out, rows_failed=failed)
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (summary(failed=2), "2 rows failed: `tokenfleet batch retry-failed -o out.jsonl` runs failed rows again"),
+        (summary(bad=2, failed=3), "1 row failed: `tokenfleet batch retry-failed"),
+        (summary(bad=2, failed=2), "2 lines are no requests"),
+        (summary(out=4, state=BatchEnd.EXPIRED), "6 rows never ended: the same command with --resume --deadline 6h"),
+    ],
+)
+def test_what_can_be_done(of: BatchSummary, words: str) -> None:
+    assert advice(of, "out.jsonl").startswith(words)
