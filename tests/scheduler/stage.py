@@ -23,8 +23,8 @@ from scheduler.shard_loop import ShardLoop
 from tests.support.builders import SHARD, a_submission, completed, join_worker
 from tests.support.waiting import eventually
 
-QUICK = Settings(tick_s=0.05, lead_s=0.5, lease_s=10)
-"""Short times, so that takeovers and ripening are soon seen."""
+QUICK = Settings(tick_s=0.05, lead_s=0.5, lease_s=10, target_high_s=60)
+"""Short times, so that takeovers and ripening are soon seen; and a target that no slow machine makes jobs miss."""
 
 
 @dataclass(frozen=True)
