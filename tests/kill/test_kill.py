@@ -55,5 +55,6 @@ async def test_a_killed_worker_and_a_killed_scheduler_lose_nothing(embedded: Emb
         texts = await asyncio.gather(*readers)
         assert [text for text, _ in texts] == [outcome.text for outcome in outcomes]
         records = [(await job.info()).record for job in jobs]
-        assert 1 <= sum(record.strikes for record in records) <= 4
+        # None where the scheduler was away for longer than a gap: then nobody is blamed.
+        assert sum(record.strikes for record in records) <= 4
         assert all(record.strikes <= 1 for record in records)

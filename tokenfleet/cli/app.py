@@ -1,5 +1,6 @@
 """The command `tokenfleet`: finds a subcommand, runs it, and turns what went wrong into a message and an exit code."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -52,6 +53,7 @@ class App(LazyGroup):
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:  # noqa: ANN401 - click's own signature
         """Run the command line and exit."""
         given = list(sys.argv[1:] if args is None else args)
+        fill_standard_streams()
         with guarded():
             code = self._ended(given, extra)
         sys.exit(code)
@@ -85,6 +87,19 @@ class App(LazyGroup):
             click.echo("interrupted", err=True)
             return Exit.INTERRUPTED
         return code if isinstance(code, int) else Exit.CLEAN
+
+
+def fill_standard_streams() -> None:
+    """Put the null device where stdin, stdout or stderr were closed before the process began.
+
+    Or the next file or socket gets their number, and is taken for them: uvloop aborts when it closes one. Python knows
+    by then that they are closed: `sys.stdin` and its like stay None.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 class Usage(FleetError):
