@@ -10,7 +10,6 @@ local function fading_ms(amount, rate) return math.ceil(amount * 60000 / rate) +
 
 local SOME_TIME_MS = 1000           -- until a job may have ended
 local DEBT_MOST_MIN = 10            -- what an engine counted is owed, but not for longer
-local FRAMES_COUNTED = 10000
 local KINDS = { 'requests', 'tokens', 'jobs', 'bytes' }
 local FADES = { requests = true, tokens = true }
 
@@ -28,13 +27,13 @@ local function open_bucket(P, ref, id, now, limits)
   return bucket
 end
 
--- While it has a job alive the key stays; then until what is spent has faded.
+-- While it has a job alive the key stays; after that until what is spent has faded.
 local function close_bucket(bucket, now)
   local limits, longest_ms = bucket.limits, 1
   write('HSET', bucket.key, 'requests', exact(bucket.requests), 'tokens', exact(bucket.tokens),
     'jobs', int(bucket.jobs), 'bytes', int(bucket.bytes), 'at', int(now),
     'requests_a_minute', int(limits.requests), 'tokens_a_minute', int(limits.tokens))
-  if bucket.jobs > 0 then return redis.call('PERSIST', bucket.key) end
+  if bucket.jobs > 0 then return end
   for kind in pairs(FADES) do
     if bucket[kind] > 0 then longest_ms = math.max(longest_ms, fading_ms(bucket[kind], limits[kind])) end
   end
@@ -78,26 +77,16 @@ local function take_from(bucket, id, need, prompt, streams, now)
     if bucket.limits[kind] > 0 or not FADES[kind] then bucket[kind] = bucket[kind] + need[kind] end
   end
   close_bucket(bucket, now)
+  if bucket.jobs == 1 then redis.call('PERSIST', bucket.key) end
   local tokens = bucket.limits.tokens > 0 and need.tokens or 0
   return table.concat({ id, int(tokens), prompt, int(need.bytes), streams }, ' ')
 end
 
--- How many tokens a frame says it has. One that does not say has a chunk that speaks.
-local function tokens_in(payload)
-  local count = string.match(payload, '^{"tokens":(%d+)')
-  if count then return number(count) end
-  local ids = string.match(payload, '^{"tokens":%[([%d,]+)%]')
-  return ids and select(2, string.gsub(ids, ',', '')) + 1 or 1
-end
-
 -- Of a job that ended before an engine told its usage. An answer that nobody reads along may be whole, for all we know.
 local function used_so_far(job, taken, prompt, streams)
-  local log = tokens_key(job.P, job.ref)
   if not job.started then return 0 end
-  if streams == '0' and not job.log or number(try('XLEN', log)) > FRAMES_COUNTED then return taken end
-  local used = prompt
-  for _, entry in ipairs(try('XRANGE', log, '-', '+') or {}) do used = used + tokens_in(entry[2][2]) end
-  return math.min(used, taken)
+  if streams == '0' and not job.log then return taken end
+  return math.min(prompt + number(redis.call('HGET', job.key, 'said')), taken)
 end
 
 -- Gives back what an ended job took and did not use. `used` is what its engine counted, nil when it did not.
