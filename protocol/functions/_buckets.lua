@@ -8,6 +8,11 @@ end
 -- How long until so much of it has.
 local function fading_ms(amount, rate) return math.ceil(amount * 60000 / rate) + 1 end
 
+-- Where the clock went back, for whoever is refused: what is spent fades from now on, not from when it has caught up.
+local function fade_from_now(key, field, since, now)
+  if since > now then redis.call('HSET', key, field, int(now)) end
+end
+
 local SOME_TIME_MS = 1000           -- until a job may have ended
 local DEBT_MOST_MIN = 10            -- what an engine counted is owed, but not for longer
 local KINDS = { 'requests', 'tokens', 'jobs', 'bytes' }
@@ -19,7 +24,8 @@ local function open_bucket(P, ref, id, now, limits)
   local key = bucket_key(P, ref, id)
   local v = try('HMGET', key, 'requests', 'tokens', 'jobs', 'bytes', 'at', 'requests_a_minute', 'tokens_a_minute') or {}
   limits = limits or { requests = number(v[6]), tokens = number(v[7]) }
-  local bucket = { key = key, limits = limits, at = number(v[5]), jobs = number(v[3]), bytes = number(v[4]) }
+  local bucket = { key = key, limits = limits, at = number(v[5]) }
+  bucket.jobs, bucket.bytes = math.max(0, number(v[3])), math.max(0, number(v[4]))
   for i, kind in ipairs({ 'requests', 'tokens' }) do
     local rate = limits[kind]
     bucket[kind] = rate > 0 and faded(number(v[i]), bucket.at, rate, now) or 0
@@ -66,9 +72,9 @@ local function over_bucket(bucket, need, now)
       end
     end
   end
-  -- The clock went back: what is spent fades from now on, and not from when it has caught up.
-  if refusal and bucket.at > now then redis.call('HSET', bucket.key, 'at', int(now)) end
-  return refusal and add_figures(refusal, bucket)
+  if not refusal then return nil end
+  fade_from_now(bucket.key, 'at', bucket.at, now)
+  return add_figures(refusal, bucket)
 end
 
 -- What a job took, as it stands in the job's hash.

@@ -57,12 +57,13 @@ end
 -- A tenant's own limits, where there are any: jobs waiting in all lanes, and tokens a minute. What it has spent fades at
 -- that rate; while it is a minute's worth or more, the tenant waits, so that one large job is never refused for its size.
 -- Answers the refusal, and what is spent by now.
-local function over_quota(jobs, tokens, t, now)
+local function over_quota(key, jobs, tokens, t, now)
   local waiting = number(t[3]) + number(t[4]) + number(t[5])
   if jobs > 0 and waiting >= jobs then return { 'quota', 'jobs', jobs, SOME_TIME_MS }, 0 end
   if tokens == 0 then return nil, 0 end
   local spent = faded(number(t[6]), number(t[7]), tokens, now)
   if spent < tokens then return nil, spent end
+  fade_from_now(key, 'spent_at', number(t[7]), now)
   return { 'quota', 'tokens', tokens, fading_ms(spent - tokens, tokens) }, spent
 end
 
@@ -90,7 +91,7 @@ local function submit(KEYS, ARGV)
   local lane = { waiting = c[1], limit = c[2], vt = c[3], weight = c[4], seq = c[5] }
   local t = redis.call('HMGET', tenant, 'q:' .. p, 'tag:' .. p, 'q:high', 'q:medium', 'q:low', 'spent', 'spent_at')
   local quota = number(c[7])
-  local refusal, spent = over_quota(number(c[6]), quota, t, now)
+  local refusal, spent = over_quota(tenant, number(c[6]), quota, t, now)
   refusal = over_limit(p, lane, t[1]) or refusal or bucket and over_bucket(bucket, need, now)
   if refusal then return refusal end
   -- What is no job, though it stands under the job's name, gives way to one.
