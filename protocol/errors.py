@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from protocol.allowance import Allowance
+
 
 class FleetError(Exception):
     """Base of all errors that tokenfleet raises on purpose.
@@ -73,6 +75,30 @@ class QuotaExceeded(QueueFull):
         """Say when to try again, in the hint too."""
         super().__init__(message, f"Nothing was stored; try again in {retry_after_s:.1f} s.")
         self.retry_after_s = retry_after_s
+
+
+class RateLimited(QuotaExceeded):
+    """An API key's limit is reached; nothing was stored, and nothing taken from any of its limits.
+
+    Attributes:
+        kind: which limit: `requests`, `tokens`, `jobs` or `bytes`.
+        limit: how high it is: a minute, or at once.
+        remaining: how much of it is left: less than the job needs.
+        retry_after_s: when to try again.
+        allowance: what is left of the limits a minute.
+    """
+
+    code = "rate_limited"
+
+    def __init__(
+        self, kind: str, limit: int, remaining: int, retry_after_s: float, allowance: Allowance | None = None
+    ) -> None:
+        """Name the limit."""
+        per = {"requests": "requests a minute", "tokens": "tokens a minute", "jobs": "jobs at once"}
+        what = per.get(kind, "bytes of requests at once")
+        super().__init__(f"this key's limit of {limit} {what} is reached", retry_after_s)
+        self.kind, self.limit, self.remaining = kind, limit, remaining
+        self.allowance = allowance or Allowance()
 
 
 class ConflictingId(FleetError):

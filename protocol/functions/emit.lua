@@ -1,11 +1,11 @@
 -- KEYS job tokens workers
--- ARGV ref attempt worker seq payload after
+-- ARGV ref attempt worker seq payload after tokens
 --   after: with an attempt's first frame, the one of an older attempt that its text goes on from; '' for none
 -- → the last sequence number in the log (below seq: resend what is missing) | -1 when the attempt is not yours
 --   | -2 when the log does not end with `after`
 local function emit(KEYS, ARGV)
-  local P, ref, attempt, worker, seq, payload, after = prefix(KEYS), unpack(ARGV, 1, 6)
-  local job = try('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames') or {}
+  local P, ref, attempt, worker, seq, payload, after, tokens = prefix(KEYS), unpack(ARGV, 1, 7)
+  local job = try('HMGET', job_key(P, ref), 'state', 'attempt', 'worker', 'frames', 'bucket') or {}
   if job[1] ~= 'running' or job[2] ~= attempt or job[3] ~= worker or not leased(P, worker) then return -1 end
   local last, n = number(job[4]), tonumber(seq)
   if after ~= '' and last == 0 then
@@ -21,6 +21,11 @@ local function emit(KEYS, ARGV)
     redis.call('HSET', job_key(P, ref), 'frames', seq, 'log', 1, 'first', int(now_ms()))
   else
     redis.call('HSET', job_key(P, ref), 'frames', seq)
+  end
+  -- What it has used is known before its engine tells, should it end early.
+  if job[5] then
+    local before = n > 1 and number(redis.call('HGET', job_key(P, ref), 'said')) or 0
+    redis.call('HSET', job_key(P, ref), 'said', int(before + number(tokens)))
   end
   return n
 end

@@ -37,4 +37,5 @@ def emit(
     names = [keys.job(handle), keys.tokens(handle), keys.workers(handle.shard)]
     payload = frames.encode(chunks, tokens, after)
     root = frames.id_of(after) if after else ""
-    return fcall("emit", names, (handle.ref, attempt, worker, seq, payload, root), int)
+    count = (tokens if isinstance(tokens, int) else len(tokens)) or len(chunks)
+    return fcall("emit", names, (handle.ref, attempt, worker, seq, payload, root, count), int)

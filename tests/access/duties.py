@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol import access, durability, functions, keys, outlook, reads, watch
+from protocol import access, api_keys, durability, functions, keys, outlook, reads, watch
 from protocol.access import Role
 from protocol.call import Call
 from protocol.functions import Beat
@@ -37,7 +37,10 @@ def roles() -> dict[str, Role]:
     worker = access.worker("w1")
     own = replace(worker, grants=[grant.replace(PLACE, "w1") for grant in worker.grants])
     made = access.users(["t"], [])
-    return {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics")} | {"worker": own}
+    beside = [grant for grant in made["gateway"].grants if grant not in access.producer(access.ANY_TENANT).grants]
+    gateway = replace(made["gateway"], grants=beside)
+    found = {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics")}
+    return found | {"worker": own, "gateway beside a producer": gateway}
 
 
 def dead(driver: Driver) -> None:
@@ -180,6 +183,7 @@ DUTIES: dict[str, list[Duty]] = {
         Duty("reads", _waiting, _reads_of_a_scheduler),
     ],
     "metrics": [Duty("status", _waiting, _status)],
+    "gateway beside a producer": [Duty("keys", _waiting, lambda _: [api_keys.find("a"), api_keys.count()])],
 }
 
 
