@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from producer import bodies
 from producer.gateway.failures import STATUSES
 from producer.gateway.jobs import RequestView
@@ -66,7 +68,8 @@ def _schemas() -> JsonObject:
         schema["properties"]["fleet"] = {"anyOf": [{"$ref": f"{_SCHEMAS}FleetOptions"}, {"type": "null"}]}
         found |= {asked: schema, **more}
         found[answered] = {"type": "object", "required": ["object", "model"]}
-    for name, model in {"FleetOptions": Wishes, "Request": RequestView}.items():
+    models: dict[str, type[BaseModel]] = {"FleetOptions": Wishes, "Request": RequestView}
+    for name, model in models.items():
         schema = model.model_json_schema(ref_template=_TEMPLATE)
         found |= schema.pop("$defs", {})
         found[name] = schema

@@ -1,11 +1,13 @@
 """What went wrong, as OpenAI's clients read it: one table from our codes to a status and a type."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import ClassVar
 
-from protocol.errors import FleetError, QuotaExceeded
+from producer.gateway.ratelimits import left_of
+from protocol.errors import FleetError, QuotaExceeded, RateLimited
 from protocol.handle import Handle
 from protocol.messages import Outcome
 from protocol.states import State
@@ -108,6 +110,8 @@ class Failure:
     param: str | None = None
     retry: bool | None = None
     retry_after_s: float | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Headers that belong to it."""
     BUSY: ClassVar[tuple[int, ...]] = (429, 503)
 
     @property
@@ -120,18 +124,23 @@ class Failure:
     def headers(self) -> dict[str, str]:
         """Whether and when a client should try again."""
         after_s = AGAIN_S if self.retry_after_s is None and self.status in self.BUSY else self.retry_after_s
-        told = {} if after_s is None else {"retry-after": str(ceil(after_s)), "retry-after-ms": str(ceil(after_s * 1000))}
+        told = dict(self.more)
+        if after_s is not None:
+            told |= {"retry-after": str(ceil(after_s)), "retry-after-ms": str(ceil(after_s * 1000))}
         return told if self.retry is None else {**told, "x-should-retry": str(self.retry).lower()}
 
 
 def failure_of(error: FleetError) -> Failure:
     """What an error of ours is told as."""
     retry_after_s = error.retry_after_s if isinstance(error, QuotaExceeded) else None
-    return _failure(error.code, str(error), retry_after_s)
+    failure = _failure(error.code, str(error), retry_after_s)
+    if isinstance(error, RateLimited):
+        return replace(failure, type=error.kind, more=left_of(error.allowance))
+    return failure
 
 
 def failure_of_end(outcome: Outcome) -> Failure | None:
-    """What a job that ended without an answer is told as; None for one that has an answer, the engine's 4xx included."""
+    """What a job without an answer is told as; None for one that has an answer, the engine's 4xx included."""
     if outcome.status_code is not None:
         return None
     if outcome.error:

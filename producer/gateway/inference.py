@@ -8,6 +8,7 @@ from starlette.responses import Response
 from producer.gateway.answers import REQUEST_ID, ended, failed
 from producer.gateway.auth import Grant
 from producer.gateway.failures import ClosingDown, failure_of, path_of
+from producer.gateway.ratelimits import left_of
 from producer.gateway.reading import raw_limit, read_object
 from producer.gateway.relay import Relay
 from producer.gateway.state import Gateway, gateway_of
@@ -58,7 +59,7 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     job = value_of(submitted)
     if asked.job.stream:
         relay = Relay(job.handle, "openai", asked.usage)
-        return EventStream(gateway, Follower(relay, asked.unfollowed_s))
+        return EventStream(gateway, Follower(relay, asked.unfollowed_s), left_of(job.allowance))
     return await _awaited(gateway, request, asked, job)
 
 
@@ -87,6 +88,7 @@ def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObjec
         time_limit=wishes.time_limit,
         cancel_unfollowed=orphaned_s,
         id=wishes.id or "",
+        bucket=grant.bucket,
     )
     return Asked(body, wishes, unfollowed_s, job)
 
@@ -99,7 +101,7 @@ async def _awaited(gateway: Gateway, request: Request, asked: Asked, job: Job) -
             pass
 
     wait_s = gateway.options.wait_s if asked.wishes.wait is None else min(asked.wishes.wait, gateway.options.wait_s)
-    headers = {REQUEST_ID: str(job.handle)}
+    headers = {REQUEST_ID: str(job.handle), **left_of(job.allowance)}
     try:
         async with gateway.stays.of(job.handle, gone):
             return ended(await job.result(wait_s), headers)

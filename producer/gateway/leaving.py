@@ -32,7 +32,7 @@ class Leavings:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self, timeout_s: float) -> None:
-        """Look at all that wait now, for `timeout_s` seconds at most: who comes back after it comes to another gateway."""
+        """Look at all that wait now, for `timeout_s` seconds at most: later, clients come back to other gateways."""
         self._closing.set()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)

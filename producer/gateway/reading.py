@@ -17,7 +17,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def raw_limit(max_body_bytes: int) -> int:
-    """Bytes that a body may have as it comes: each of its characters may be written as `\\u0041`."""
+    """Bytes that a body may have as it comes: each of its characters may be written as six."""
     return 6 * max_body_bytes + 64 * 1024
 
 

@@ -13,7 +13,7 @@ Gone = Callable[[], Awaitable[None]]
 """Returns once the client has left."""
 
 
-class Ended(Exception):  # noqa: N818 - it says what happened
+class Ended(Exception):
     """The client left, or the gateway closes, before the answer was complete."""
 
     def __init__(self, reason: Reason) -> None:

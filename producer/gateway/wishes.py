@@ -20,7 +20,7 @@ Seconds = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 
 
 class Wishes(BaseModel):
-    """The member `fleet` of a body. Each member may be a header too, as in `x-fleet-priority: low`; the body's counts."""
+    """The member `fleet` of a body. Each may be a header too, as in `x-fleet-priority: low`; the body's one counts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="FleetOptions")
 

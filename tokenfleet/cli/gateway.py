@@ -11,6 +11,7 @@ from tokenfleet.cli.output import print_json
 if TYPE_CHECKING:
     import socket
 
+    from producer.fleet import Fleet
     from producer.gateway.auth import KeyRing
     from producer.gateway.state import GatewayOptions
     from protocol.settings import Settings
@@ -22,7 +23,9 @@ _SECONDS = click.FloatRange(0)
 @click.command("gateway")
 @click.option("--host", default=LOOPBACK, show_default=True, help="Where it listens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@click.option("--open", "everybody", is_flag=True, help="Let everybody in, as the tenant `default`; no keys.")
+@click.option(
+    "--open", "everybody", is_flag=True, help="While there are no keys, let everybody in, as the tenant `default`."
+)
 @click.option("--wait", type=_SECONDS, default=600.0, show_default=True, help="Seconds for an answer in one piece.")
 @click.option(
     "--leave",
@@ -102,25 +105,34 @@ async def _serve(
     from tokenfleet.signals import stop_event
 
     task = asyncio.current_task()
-    with stop_event(lambda: task.cancel() if task else None) as stop:
+
+    def end_at_once() -> None:
+        if task:
+            task.cancel()
+
+    with stop_event(end_at_once) as stop:
         async with Fleet(settings=settings) as fleet:
             await store.wait_until_up(fleet.redis, settings.redis_patience_s, lambda: None)
-            gateway = Gateway(fleet, _ring(everybody=everybody), options)
+            gateway = Gateway(fleet, await _ring(fleet, everybody=everybody), options)
             await serve(gateway, listener, stop, grace_s=grace_s, on_start=lambda: _announce(listener, as_json=as_json))
 
 
-def _ring(*, everybody: bool) -> "KeyRing":
-    """Who is let in.
+async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
+    """Who is let in: those with a key, and everybody only where there is none and that was asked for.
 
     Raises:
         SetupError: nobody could be.
     """
-    from producer.gateway.auth import Everybody
+    from producer.gateway.auth import Everybody, StoredKeys
     from protocol.errors import SetupError
 
+    stored = StoredKeys(fleet.redis, fleet.settings.redis_patience_s)
+    if await stored.any_created():
+        return stored
     if everybody:
         return Everybody()
-    raise SetupError("no API key was ever created", "Let everybody in with --open.")
+    hint = "Create one with `tokenfleet keys create`, or let everybody in with --open."
+    raise SetupError("no API key was ever created, so nobody could come in", hint)
 
 
 def _announce(listener: "socket.socket", *, as_json: bool) -> None:
