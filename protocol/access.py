@@ -93,7 +93,9 @@ def producer(tenant: str) -> Role:
 def gateway() -> Role:
     """A producer for all tenants, that asks about API keys by their hashes: it can neither list nor change them."""
     role = producer(ANY_TENANT)
-    return replace(role, grants=[*role.grants, _may_with(keys.API_KEYS, "hget hlen", "%R")])
+    grants = [*role.grants, _may_with(keys.API_KEYS, "hget hlen", "%R")]
+    # Whether anybody still follows a job whose client has left.
+    return replace(role, plain=f"{role.plain} +pubsub|numsub", grants=grants)
 
 
 def subscriber(tenant: str) -> Role:

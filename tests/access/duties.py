@@ -156,6 +156,10 @@ def _inbox(_: Driver) -> list[Call[Any]]:
     return [reads.inbox_after(SHARD, "w1", "0", 1), reads.followers([HANDLE])]
 
 
+def _asks_of_a_gateway(_: Driver) -> list[Call[Any]]:
+    return [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
+
+
 DUTIES: dict[str, list[Duty]] = {
     "producer-t": [
         *_branches("submit", "cancel", "forget"),
@@ -183,7 +187,7 @@ DUTIES: dict[str, list[Duty]] = {
         Duty("reads", _waiting, _reads_of_a_scheduler),
     ],
     "metrics": [Duty("status", _waiting, _status)],
-    "gateway beside a producer": [Duty("keys", _waiting, lambda _: [api_keys.find("a"), api_keys.count()])],
+    "gateway beside a producer": [Duty("keys", _waiting, _asks_of_a_gateway)],
 }
 
 
