@@ -91,7 +91,8 @@ class Relay:
         """This gateway closes; the job goes on, and so may the client, elsewhere."""
         self.over = True
         path = f"{failures.path_of(self.handle)}/stream"
-        told = f"this gateway closes, the job goes on: GET {path} with Last-Event-ID: {self.place}"
+        header = f" with Last-Event-ID: {self.place}" if self.place else ""
+        told = f"this gateway closes, the job goes on: GET {path}{header}"
         if self.style == "openai":
             return [_error(Failure(503, failures.SERVER, "gateway_closing", told))]
         return [Message(dumps({"path": path, "after": self.place}), name="reconnect")]
