@@ -10,6 +10,11 @@ from protocol.wire import dumps
 
 HEAD_BYTES = 32 * 1024
 HEAD_S = 30.0
+LINGER_S = 10.0
+LINGER_BYTES = 64 * 1024 * 1024
+"""What a client may go on to send once its request is refused: most read the answer only when they have sent all."""
+REFUSED_S = 1.0
+"""How long a client whose head was refused may go on to send."""
 STALL_S = 60.0
 """A client that has taken nothing for so long is cut off; it can go on where it stood."""
 _TOO_LARGE = other_status(431, f"the request's head has over {HEAD_BYTES} bytes")
@@ -46,13 +51,15 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
     """HTTP/1.1 whose heads are bounded in size and time."""
 
     _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _unread_bytes = 0
+    _in_body = False
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client came, and must say something."""
         super().connection_made(transport)
-        self._expect_head()
+        self._wait_for(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
@@ -61,13 +68,16 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on, unless it was refused."""
-        if not self.transport.is_closing():
+        if self._refused:
+            # Closed while it sends, its system would throw our answer away.
+            self._pass_over(data)
+        elif not self.transport.is_closing():
             super().data_received(data)
 
     def on_message_begin(self) -> None:
         """A head begins."""
         self._head_bytes = 0
-        self._expect_head()
+        self._wait_for(HEAD_S)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -82,19 +92,31 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Answer it, or refuse it."""
-        self._stop_waiting()
         if not self._refused:
+            self._stop_waiting()
+            self._in_body, self._unread_bytes = True, 0
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
-        if not self._refused:
-            super().on_body(body)
+        if self._refused:
+            return
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._pass_over(body)
 
     def on_message_complete(self) -> None:
         """All of it is here."""
         if not self._refused:
+            self._in_body = False
+            self._stop_waiting()
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """It is answered, perhaps before all of it was here."""
+        super().on_response_complete()
+        if self._in_body:
+            self._wait_for(LINGER_S)
 
     def _fits(self, *parts: bytes) -> bool:
         self._head_bytes += sum(map(len, parts))
@@ -110,16 +132,23 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
             f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        self.transport.close()
-
-    def _expect_head(self) -> None:
         self._stop_waiting()
-        self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+        self._timer = self.loop.call_later(REFUSED_S, self.transport.close)
+
+    def _pass_over(self, data: bytes) -> None:
+        self._unread_bytes += len(data)
+        if self._unread_bytes > LINGER_BYTES:
+            self.transport.abort()
+
+    def _wait_for(self, seconds: float) -> None:
+        """The client has so long for the next part of what it is about to send."""
+        self._stop_waiting()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
     def _stop_waiting(self) -> None:
-        if self._head_timer:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
 
 class BoundedWebSocket(_Stalls, WebSocketsSansIOProtocol):

@@ -24,6 +24,11 @@ class Leavings:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs may still be cancelled."""
+        return len(self._tasks)
+
     def note(self, handle: Handle, unfollowed_s: float | None) -> None:
         """A client left this job; it is cancelled once nobody has followed it for so long, and never for None."""
         if unfollowed_s is not None:

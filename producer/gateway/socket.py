@@ -63,7 +63,7 @@ async def _listen(socket: WebSocket, gateway: Gateway, handle: Handle) -> None:
     """Hear the client until it leaves."""
     while (message := await socket.receive())["type"] != "websocket.disconnect":
         with suppress(FleetError):
-            if wire.loads(message.get("text") or b"null") == CANCEL:
+            if wire.loads(message.get("text") or message.get("bytes") or b"null") == CANCEL:
                 await gateway.fleet.cancel(handle)
 
 

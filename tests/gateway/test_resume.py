@@ -8,7 +8,7 @@ import pytest
 from producer.gateway.relay import DONE
 from protocol.messages import Outcome
 from protocol.states import State
-from tests.gateway.serving import CHAT, Served, SentEvent, events, serving, taken
+from tests.gateway.serving import CHAT, SentEvent, Served, events, serving, taken
 from tests.producer.tiny import TinyWorker, response
 from tests.support.proxy import Proxy
 
@@ -86,7 +86,7 @@ async def test_a_part_of_a_frame_that_is_no_more_begins_anew(front: Served, work
         await again.finish()
         async with http.stream("GET", f"/v1/requests/{handle}/stream", headers={"last-event-id": lost}) as stream:
             got = [event async for event in events(stream.aiter_lines())]
-    assert [event.name for event in got][0] == "restart"
+    assert got[0].name == "restart"
     assert "".join(event.text for event in got) == "all of it"
 
 
