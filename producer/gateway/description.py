@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from producer import bodies
 from producer.gateway.failures import STATUSES
 from producer.gateway.jobs import RequestView
+from producer.gateway.relay import PLACE
 from producer.gateway.wishes import Wishes
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
@@ -47,6 +48,7 @@ _MODEL: JsonObject = {
     },
 }
 _REQUEST_ID = {"x-request-id": {"schema": {"type": "string"}, "description": "Asks for it later: /v1/requests/{id}."}}
+_HANDLE = r"^[a-z0-9_-]{1,64}\.(0|[1-9][0-9]{0,8})\.[a-z0-9_-]{1,64}\.[A-Za-z0-9_@=+~,-]{1,64}$"
 _EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
@@ -93,9 +95,10 @@ def _inference(endpoint: Endpoint) -> JsonObject:
 
 def _requests() -> JsonObject:
     view = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Request"}}}
-    own = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    after = {"name": "after", "in": "query", "schema": {"type": "string"}, "description": "As `Last-Event-ID`."}
-    last = _header("last-event-id", "The last event that you have; it goes on after it.")
+    own = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "pattern": _HANDLE}}
+    place = {"type": "string", "pattern": PLACE}
+    after = {"name": "after", "in": "query", "schema": place, "description": "As `Last-Event-ID`."}
+    last = _header("last-event-id", "The last event that you have; it goes on after it.", place)
     looked = {"summary": "Look at a request", "parameters": [own], "responses": _responses("The request.", view)}
     ended = {"summary": "Cancel a request", "parameters": [own], "responses": _responses("The request.", view)}
     followed = {
@@ -136,8 +139,8 @@ def _json(schema: JsonObject) -> JsonObject:
     return {"application/json": {"schema": schema}}
 
 
-def _header(name: str, description: str) -> JsonObject:
-    return {"name": name, "in": "header", "schema": {"type": "string"}, "description": description}
+def _header(name: str, description: str, schema: JsonObject | None = None) -> JsonObject:
+    return {"name": name, "in": "header", "schema": schema or {"type": "string"}, "description": description}
 
 
 def _responses(description: str, content: JsonObject, headers: JsonObject | None = None) -> dict[str, Any]:

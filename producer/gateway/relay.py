@@ -19,6 +19,8 @@ Style = Literal["openai", "fleet"]
 """`openai`: nothing that its SDK can't read. `fleet`: also events named `restart`, `truncated` and `reconnect`."""
 # A frame may hold several chunks: `7-3.2` are the first two of them.
 _ID = re.compile(r"(?P<frame>[0-9]{1,18}-[0-9]{1,18})(?:\.(?P<part>[0-9]{1,6}))?\Z")
+PLACE = r"^[0-9]{1,18}-[0-9]{1,18}(\.[0-9]{1,6})?$"
+"""The same for those who read the gateway's page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ async def test_a_key_in_a_subprotocol(valkey_url: str, worker: TinyWorker, attem
             with pytest.raises(InvalidStatus) as refused:
                 await connect(url, additional_headers=more, proxy=None)
             assert refused.value.response.status_code == status
-            assert "error" in loads(refused.value.response.body or b"{}")
+            assert "error" in loads(bytes(refused.value.response.body or b"{}"))
     del worker
 
 
