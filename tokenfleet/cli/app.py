@@ -124,6 +124,7 @@ A fleet:       tokenfleet up
         "simulate": Entry("tokenfleet.cli.simulate", "Try a fleet, a load or a policy out, in virtual time."),
         "replay": Entry("tokenfleet.cli.replay", "Ask another policy what it would have done with recorded decisions."),
         "batch": Entry("tokenfleet.cli.batch", "Run a file of requests (OpenAI batch format)."),
+        "keys": Entry("tokenfleet.cli.keys", "Create, list and revoke the API keys of the gateway."),
         "acl": Entry("tokenfleet.cli.acl", "Print the Redis users of a fleet, one a role."),
     },
     epilog=EPILOG,
