@@ -12,9 +12,9 @@ from protocol.limits import NO_LIMITS, Limits
 from protocol.messages import Message
 from protocol.states import Priority
 
+MAX_NOTE = 256
 PREFIX = "tf-"
 """How every key begins: so that scanners for leaked secrets, and people, know one when they see it."""
-MAX_NOTE = 256
 _SECRET_BYTES = 32
 _ID_CHARS = 16
 

@@ -91,7 +91,12 @@ class RateLimited(QuotaExceeded):
     code = "rate_limited"
 
     def __init__(
-        self, kind: str, limit: int, remaining: int, retry_after_s: float, allowance: Allowance | None = None
+        self,
+        kind: str,
+        limit: int = 0,
+        remaining: int = 0,
+        retry_after_s: float = 1.0,
+        allowance: Allowance | None = None,
     ) -> None:
         """Name the limit."""
         per = {"requests": "requests a minute", "tokens": "tokens a minute", "jobs": "jobs at once"}
@@ -117,6 +122,12 @@ class NotDead(FleetError):
     """No such job was set aside, or it is no more."""
 
     code = "not_dead"
+
+
+class UnknownKey(FleetError):
+    """No API key has this id, or it is another tenant's."""
+
+    code = "unknown_key"
 
 
 class UnknownWorker(FleetError):

@@ -17,8 +17,9 @@ from tokenfleet.cli.exits import Exit, exit_of, explained
 
 OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sleep", "wake", "drain"))
 REVIVING = ("dead list", "dead show", "dead replay")
+KEYS = ("keys create", "keys list", "keys revoke")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
-PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", "batch run")
+PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, *KEYS, "simulate", "replay", "batch run")
 COMMANDS = ("scheduler", "worker", "acl", *PRINTING)
 HEAVY = ("redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
