@@ -13,6 +13,8 @@ HEAD_S = 30.0
 LINGER_S = 10.0
 LINGER_BYTES = 64 * 1024 * 1024
 """What a client may go on to send once its request is refused: most read the answer only when they have sent all."""
+UNREAD_BYTES = 16 * 1024
+"""What is kept here for a client that has not taken it, before its stream waits; the kernel keeps some beside it."""
 REFUSED_S = 1.0
 """How long a client whose head was refused may go on to send."""
 STALL_S = 60.0
@@ -59,6 +61,7 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client came, and must say something."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=UNREAD_BYTES)
         self._wait_for(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
