@@ -21,7 +21,7 @@ async def test_an_answer_tells_what_is_left(valkey_url: str, front: Served, work
     key = await key_with(front, Limits(requests_a_minute=2, tokens_a_minute=10_000))
     ring = StoredKeys(front.gateway.fleet.redis, 5)
     async with serving(valkey_url, ring=ring) as guarded, guarded.sdk(key) as client, front.sdk() as anybody:
-        asked = asyncio.create_task(client.chat.completions.with_raw_response.create(**CHAT, max_tokens=9))
+        asked = asyncio.ensure_future(client.chat.completions.with_raw_response.create(**CHAT, max_tokens=9))
         attempt = await taken(worker)
         await attempt.finish("yes")
         told = (await asked).headers

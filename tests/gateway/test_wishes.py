@@ -71,10 +71,9 @@ def test_what_a_key_allows() -> None:
     assert Wishes().priority_for(GRANT) is Priority.MEDIUM
     assert Wishes(priority=Priority.LOW).priority_for(GRANT) is Priority.LOW
     assert Wishes().tenant_for(GRANT) == Wishes(tenant="acme").tenant_for(GRANT) == "acme"
-    for wish in (
-        lambda: Wishes(priority=Priority.HIGH).priority_for(GRANT),
-        lambda: Wishes().priority_for(Grant("acme", "k", priorities=())),
-        lambda: Wishes(tenant="other").tenant_for(GRANT),
-    ):
-        with pytest.raises(Forbidden):
-            wish()
+    with pytest.raises(Forbidden):
+        Wishes(priority=Priority.HIGH).priority_for(GRANT)
+    with pytest.raises(Forbidden):
+        Wishes().priority_for(Grant("acme", "k", priorities=()))
+    with pytest.raises(Forbidden):
+        Wishes(tenant="other").tenant_for(GRANT)
