@@ -173,6 +173,11 @@ def truncated(handle: Handle) -> Failure:
     return _failure("truncated", f"tokens are missing here; the whole answer: GET {path_of(handle)}")
 
 
+def closing_down() -> ClosingDown:
+    """What a client is told that was promised nothing yet."""
+    return ClosingDown("this gateway closes", "Try again: another one takes the request.")
+
+
 def path_of(handle: Handle) -> str:
     """Where a job can be asked for."""
     return f"/v1/requests/{handle}"

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from producer.gateway.answers import REQUEST_ID, ended, failed
 from producer.gateway.auth import Grant
-from producer.gateway.failures import ClosingDown, failure_of, path_of
+from producer.gateway.failures import closing_down, failure_of, path_of
 from producer.gateway.ratelimits import left_of
 from producer.gateway.reading import raw_limit, read_object
 from producer.gateway.relay import Relay
@@ -113,4 +113,4 @@ async def _awaited(gateway: Gateway, request: Request, asked: Asked, job: Job) -
         if why.reason == "left" or not asked.wishes.id:
             # After a close the client tries again, elsewhere: as a new job where it has named none.
             gateway.leavings.note(job.handle, asked.unfollowed_s)
-        return failed(failure_of(ClosingDown("this gateway closes", "Try again.")), headers)
+        return failed(failure_of(closing_down()), headers)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 from collections.abc import Callable, Iterator
 
@@ -29,6 +30,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """None."""
         yield
+
+
+def allow_many_connections() -> None:
+    """As many open files as this process may have: a stream takes one, and systems begin with 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def listen(host: str, port: int) -> socket.socket:

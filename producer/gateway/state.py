@@ -6,7 +6,7 @@ from starlette.requests import HTTPConnection
 
 from producer.fleet import Fleet
 from producer.gateway.auth import Grant, KeyRing
-from producer.gateway.failures import ClosingDown, Unauthenticated
+from producer.gateway.failures import Unauthenticated, closing_down
 from producer.gateway.leaving import Leavings
 from producer.gateway.outlet import Pace
 from producer.gateway.stays import Stays
@@ -63,7 +63,7 @@ class Gateway:
             ClosingDown: it does.
         """
         if self.closing:
-            raise ClosingDown("this gateway closes", "Try again: another one takes the request.")
+            raise closing_down()
 
     async def shut(self, grace_s: float, last_s: float = 5.0) -> None:
         """Let what is being answered end within `grace_s` seconds; then tell the rest how to go on elsewhere."""

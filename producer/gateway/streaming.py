@@ -61,10 +61,13 @@ class EventStream(Response):
             async with gateway.stays.of(relay.handle, gone):
                 plain = await self._relay(outlet)
         except Ended as why:
-            if why.reason == "left":
+            if why.reason == "left" or not outlet.begun:
                 gateway.leavings.note(relay.handle, self.follower.unfollowed_s)
-            else:
+            if why.reason == "closing" and outlet.begun:
                 await outlet.write(relay.closing(), last=True)
+            elif why.reason == "closing":
+                # Nothing was said yet: the client may begin anew elsewhere.
+                plain = failed(failures.failure_of(failures.closing_down()), self.request_headers)
         finally:
             outlet.close()
         if plain:

@@ -5,6 +5,8 @@ import asyncio
 import openai
 import pytest
 
+from producer.gateway.outlet import Pace
+from producer.gateway.state import GatewayOptions
 from protocol.states import State
 from tests.gateway.serving import CHAT, events, serving, taken
 from tests.producer.tiny import TinyWorker
@@ -76,3 +78,16 @@ async def test_a_whole_answer_is_asked_for_again_elsewhere(valkey_url: str, work
         states = {one.handle.own_id: (await front.gateway.fleet.job(one.handle)).record.state for one in attempts}
     assert states.pop("mine") is State.RUNNING
     assert set(states.values()) == {State.CANCELLED}
+
+
+async def test_a_stream_that_said_nothing_yet_begins_anew_elsewhere(valkey_url: str, worker: TinyWorker) -> None:
+    silent = GatewayOptions(pace=Pace(hold_s=20))
+    async with serving(valkey_url, options=silent) as front, front.sdk() as client:
+        asked = asyncio.create_task(client.chat.completions.create(**CHAT, stream=True))
+        attempt = await taken(worker)
+        front.stop.set()
+        with pytest.raises(openai.InternalServerError) as closing:
+            await asked
+        await front.ended.wait()
+        assert (await front.gateway.fleet.job(attempt.handle)).record.state is State.CANCELLED
+    assert (closing.value.status_code, closing.value.code) == (503, "gateway_closing")

@@ -62,9 +62,10 @@ def command(host: str, port: int, everybody: bool, wait: float, leave: float, gr
     """
     settings = load_settings()
     _check_installed()
-    from producer.gateway.server import listen
+    from producer.gateway.server import allow_many_connections, listen
     from producer.gateway.state import GatewayOptions
 
+    allow_many_connections()
     listener = listen(host, port)
     import uvloop
 
