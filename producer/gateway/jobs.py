@@ -66,6 +66,8 @@ async def stream(request: Request) -> Response:
     Raises:
         FleetError: as `look`; or that is no event's id.
     """
+    if request.method == "HEAD":
+        return await look(request)
     gateway, handle = await _asked(request)
     gateway.check_open()
     after = request.headers.get(LAST_EVENT_ID) or request.query_params.get("after", "")

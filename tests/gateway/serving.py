@@ -55,10 +55,15 @@ class Ring:
 
 @asynccontextmanager
 async def serving(
-    redis_url: str, *, ring: KeyRing | None = None, options: GatewayOptions = QUICK, grace_s: float = 0.0
+    redis_url: str,
+    *,
+    ring: KeyRing | None = None,
+    options: GatewayOptions = QUICK,
+    grace_s: float = 0.0,
+    patience_s: float = 5.0,
 ) -> AsyncIterator[Served]:
     """A gateway on a free port for the length of a block."""
-    async with Fleet(settings=Settings(redis_url=redis_url, redis_patience_s=5)) as fleet:
+    async with Fleet(settings=Settings(redis_url=redis_url, redis_patience_s=patience_s)) as fleet:
         gateway = Gateway(fleet, ring or Everybody(), options)
         listener = listen("127.0.0.1", 0)
         served = Served(gateway, f"http://127.0.0.1:{listener.getsockname()[1]}")

@@ -16,6 +16,7 @@ from tests.gateway.serving import CHAT, MODEL
 from tests.support.servers import Server, free_port
 
 END_S = 20
+CANARY = "canary-7c1f"
 
 
 @dataclass
@@ -90,3 +91,28 @@ def test_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENFLEET_REDIS_PATIENCE_S", "0.1")
     code, error = refused(f"redis://127.0.0.1:{free_port()}/0", "--open")
     assert (code, error["code"]) == (4, "store_unavailable")
+
+
+def test_no_request_reaches_the_log(sim_url: str) -> None:
+    with running(sim_url, "--open", "--log-level", "debug") as gateway:
+        url, key = f"{gateway.url}/v1/chat/completions", {"authorization": f"Bearer {CANARY}"}
+        with httpx.Client(trust_env=False, timeout=20, headers=key) as http:
+            good = CHAT | {"messages": [{"role": "user", "content": CANARY}], "max_tokens": 3}
+            statuses = [
+                http.post(url, json=body).status_code
+                for body in (
+                    good,
+                    good | {"stream": True},
+                    good | {"messages": CANARY},
+                    good | {CANARY: CANARY, "temperature": CANARY},
+                    good | {"fleet": {"wait": 0}},
+                    [CANARY],
+                )
+            ]
+            statuses.append(http.post(url, content=CANARY).status_code)
+            statuses.append(http.get(f"{gateway.url}/v1/requests/{CANARY}").status_code)
+            statuses.append(http.get(f"{gateway.url}/{CANARY}").status_code)
+        gateway.process.send_signal(signal.SIGTERM)
+        out, log = gateway.process.communicate(timeout=END_S)
+    assert statuses == [200, 200, 400, 400, 504, 400, 400, 400, 404]
+    assert CANARY not in out + log

@@ -114,6 +114,13 @@ async def test_what_is_no_place_is_refused(sim: Served) -> None:
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "after")
 
 
+async def test_who_asks_for_the_head_of_a_stream_does_not_wait_for_its_end(front: Served, worker: TinyWorker) -> None:
+    async with front.http() as http:
+        handle = await submitted(http)
+        await taken(worker)
+        assert (await http.head(f"/v1/requests/{handle}/stream")).status_code == 200
+
+
 async def test_a_failure_is_told_as_an_event_to_who_follows_anew(front: Served, worker: TinyWorker) -> None:
     async with front.http() as http:
         handle = await submitted(http)
