@@ -70,7 +70,7 @@ bench-dispatch: $(DEV) ## compare the dispatch policies on real traces in virtua
 bench-reality: $(DEV) ## run one trace on real processes and in the simulator, and compare
 	@$(BIN)/python -m bench.reality $(ARGS)
 
-bench-buckets: $(DEV) ## ten API keys hammer two processes for a minute: how much of its limit did each get?
+bench-buckets: $(DEV) ## ten API keys hammer two gateways for a minute: how much of its limit did each get?
 	@$(BIN)/python -m bench.buckets $(ARGS)
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
