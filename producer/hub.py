@@ -14,7 +14,8 @@ from protocol.call import heed_cancel, spread_s
 
 SILENCE_S = 5.0
 """After so long without a word, look whether the connection lives."""
-HELD_MESSAGES = 1_000
+HELD_MESSAGES = 100
+HELD_BYTES = 32 * 1024
 """A slower reader gets no more than this: it reads the log instead."""
 FIRST_PAUSE_S = 0.02
 SPREAD_S = 0.1
@@ -28,20 +29,23 @@ class Subscription:
     def __init__(self) -> None:
         """Nothing is heard yet."""
         self._messages: deque[bytes] = deque()
+        self._bytes = 0
         self._doubtful = False
         self._news = asyncio.Event()
 
     def tell(self, message: bytes) -> None:
         """A message came."""
-        if len(self._messages) >= HELD_MESSAGES:
+        if len(self._messages) >= HELD_MESSAGES or (self._messages and self._bytes + len(message) > HELD_BYTES):
             self.doubt()
         else:
             self._messages.append(message)
+            self._bytes += len(message)
             self._news.set()
 
     def doubt(self) -> None:
         """Messages may have been missed until now: the log has all of them."""
         self._messages.clear()
+        self._bytes = 0
         self._doubtful = True
         self._news.set()
 
@@ -58,6 +62,7 @@ class Subscription:
         else:
             messages = list(self._messages)
             self._messages.clear()
+            self._bytes = 0
         if not self._messages:
             self._news.clear()
         return messages

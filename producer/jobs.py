@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from producer.events import Event
+from protocol.allowance import Allowance
 from protocol.handle import Handle
 from protocol.messages import JobRecord, Outcome
 from protocol.states import State
@@ -70,6 +71,8 @@ class Job:
     created: bool
     """False when the id named a job that was there already with the same body."""
     fleet: Operations
+    allowance: Allowance | None = None
+    """What its API key has left; None where it counts for none."""
 
     def __str__(self) -> str:
         """The handle, as the command line takes it."""

@@ -10,6 +10,7 @@ from producer.scope import ALL, Scope
 from protocol.errors import InvalidRequest
 from protocol.functions import Submission
 from protocol.handle import Handle, check_name, check_own_id
+from protocol.limits import Bucket
 from protocol.messages import JobSpec, ModelRecord
 from protocol.wire import JsonObject
 
@@ -64,6 +65,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
         delay_ms=int(delay_s * 1000),
         reply_to=check_name("reply name", request.reply_to) if request.reply_to else "",
         once=_deletes_on_read(request, defaults),
+        bucket=_bucket(request),
     )
 
 
@@ -103,6 +105,12 @@ def _keep_s(request: JobRequest, defaults: Defaults) -> float:
 def _deletes_on_read(request: JobRequest, defaults: Defaults) -> bool:
     asked = request.delete_on_read
     return defaults.delete_on_read if asked is None else _flag("delete_on_read", asked)
+
+
+def _bucket(request: JobRequest) -> Bucket | None:
+    if request.bucket is not None:
+        check_name("API key's id", request.bucket.key_id)
+    return request.bucket
 
 
 def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:

@@ -6,6 +6,17 @@ from protocol.errors import InvalidRequest
 
 TOKEN_IDS = 2**31
 """More than any vocabulary has."""
+_TEXT = {"type": "string", "minLength": 1}
+_IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": TOKEN_IDS - 1}}
+PROMPT_SCHEMA = {
+    "anyOf": [
+        _TEXT,
+        {"type": "array", "minItems": 1, "items": _TEXT},
+        _IDS,
+        {"type": "array", "minItems": 1, "items": _IDS},
+    ]
+}
+"""What `check_prompt` takes, as a JSON schema."""
 
 
 def check_prompt(name: str, value: object) -> None:

@@ -9,14 +9,15 @@ from redis.asyncio import Redis
 
 from producer.events import End, Event, whole
 from producer.follow import Place, Sealed, Step
-from producer.hub import Hub
+from producer.hub import Hub, Subscription
 from protocol import frames, functions, keys, reads
 from protocol.call import Call, patiently, run, run_all, value_of
 from protocol.errors import FleetError, InvalidRequest, UnknownJob, WaitTimeout
 from protocol.handle import Handle
 from protocol.messages import Frame, Outcome
 
-FRAMES_A_READ = 1_000
+FRAMES_A_READ = 50
+"""What a reader holds decoded, however slow it is: a frame of 300 bytes takes 3 KB so."""
 
 _End = tuple[Outcome, bool]
 """Of a job: its outcome, and whether that is read only once."""
@@ -84,7 +85,7 @@ class Reader:
         with self._hub.subscribe(keys.tokens(handle)) as subscription:
             while True:
                 heard = await subscription.hear()
-                for step in await self._steps(handle, place, heard):
+                async for step in self._steps(handle, place, heard, subscription):
                     if not isinstance(step, Sealed):
                         yield step
                         continue
@@ -92,30 +93,39 @@ class Reader:
                         yield event
                     return
 
-    async def _steps(self, handle: Handle, place: Place, heard: Iterable[bytes] | None) -> list[Step]:
-        steps: list[Step] = []
+    async def _steps(
+        self, handle: Handle, place: Place, heard: Iterable[bytes] | None, subscription: Subscription
+    ) -> AsyncGenerator[Step, None]:
+        """One by one, so that a slow reader holds no more than what was heard as it came."""
         for message in heard or ():
             frame = _decoded(message)
-            next_steps = place.live(frame) if frame else None
-            if next_steps is None:
+            steps = place.live(frame) if frame else None
+            if steps is None:
                 # What else was heard stands in the log too, which is read after it.
-                return steps + await self._look(handle, place)
-            steps += next_steps
-        return steps if heard is not None else await self._look(handle, place)
+                heard = None
+                break
+            for step in steps:
+                yield step
+        if heard is None:
+            for step in await self._look(handle, place, subscription):
+                yield step
 
-    async def _look(self, handle: Handle, place: Place) -> list[Step]:
-        """Read the log from `place` on; where an ended job has none, what its record says."""
+    async def _look(self, handle: Handle, place: Place, subscription: Subscription) -> list[Step]:
+        """Read the log from `place` on, a page of it; where an ended job has none, what its record says."""
         # In this order: a job that had ended before its log was read has its seal in it.
-        standing, page = await self._both(reads.standing(handle), reads.log_after(handle, place.position))
+        log = reads.log_after(handle, place.position, FRAMES_A_READ)
+        standing, page = await self._both(reads.standing(handle), log)
         if standing is None:
             raise _unknown()
         steps = place.rewind(standing)
         if steps:
             page = await self._page(handle, place)
-        while page:
-            for frame in page:
-                steps += place.logged(frame)
-            page = await self._page(handle, place) if len(page) == FRAMES_A_READ else []
+        for frame in page:
+            steps += place.logged(frame)
+        if len(page) == FRAMES_A_READ:
+            # The next page once this one is read: a long log is never held as a whole.
+            subscription.doubt()
+            return steps
         sealed = bool(steps) and isinstance(steps[-1], Sealed)
         return steps if sealed or not standing.state.terminal else steps + place.without_log(standing)
 

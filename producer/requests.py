@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from protocol.errors import InvalidRequest
+from protocol.limits import Bucket
 from protocol.messages import Endpoint
 from protocol.states import Priority
 from protocol.wire import JsonObject
@@ -64,6 +65,8 @@ class JobRequest:
     """An id of yours: submitted again with the same body, it finds the same job. Random by default."""
     reply_to: str = ""
     """Name of a stream that tells of the job's end; batches use it."""
+    bucket: Bucket | None = None
+    """The API key that it counts for, and that key's limits: for gateways."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """More members of the body, such as `max_tokens`; a value of None is left out."""
 

@@ -9,7 +9,7 @@ Where an operator did, a move that meets it is refused, until the operator has r
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocol import keys
 from protocol.errors import SetupError
@@ -55,8 +55,9 @@ def _may_call(names: str, *kinds: str) -> str:
     return _may(" ".join(f"fcall|tf1_{name}" for name in names.split()), *kinds)
 
 
-def _may_with_models(commands: str, how: str = "") -> str:
-    return f"({' '.join(f'+{command}' for command in commands.split())} {how}~{keys.MODELS})"
+def _may_with(key: str, commands: str, how: str = "") -> str:
+    """A selector for one key that no shard has."""
+    return f"({' '.join(f'+{command}' for command in commands.split())} {how}~{key})"
 
 
 def producer(tenant: str) -> Role:
@@ -65,15 +66,17 @@ def producer(tenant: str) -> Role:
     It writes what all tenants share (lanes, counters, hints): a hostile one can disturb others, and not read them.
     """
     job, body, result, tokens, done = (f"{kind}:{tenant}:*" for kind in ("job", "body", "result", "tokens", "done"))
-    own, shared = f"tenant:{tenant}", ("lane:*", "clock", "due", "deadlines", "events", "dead")
+    own, bucket = f"tenant:{tenant}", f"bucket:{tenant}:*"
+    shared = ("lane:*", "clock", "due", "deadlines", "events", "dead")
     grants = (
-        _may_call("submit cancel forget", job, body, result, tokens, done, own, *shared),
+        _may_call("submit cancel forget", job, body, result, tokens, done, own, bucket, *shared),
         _may("hmget hgetall hget hset pexpire", job),
         _may("get set", body, result),
         _may("xadd xrange pexpire", tokens),
         _may("del", job, body, result, tokens, how="%W"),
         _may("xadd xread xdel pexpire", done),
         _may("hmget hset hincrby persist expire", own),
+        _may("hmget hset persist pexpire", bucket),
         _may("hmget hget hset hincrby", "clock"),
         _may("zadd zrem zrank", "lane:*"),
         _may("zadd zrem", "due", "deadlines", how="%W"),
@@ -82,7 +85,7 @@ def producer(tenant: str) -> Role:
         _may("xadd xdel", "inbox:*", how="%W"),
         _may("hincrby hset hgetall", "worker:*"),
         _may("zrange", "workers", how="%R"),
-        _may_with_models("hgetall", "%R"),
+        _may_with(keys.MODELS, "hgetall", "%R"),
         *_batches(tenant),
     )
     return Role(f"{_LISTENING} {_DURABLE} +publish", grants, [_key(tokens)])
@@ -118,6 +121,14 @@ def runner() -> Role:
     return Role(f"{_LISTENING} {_DURABLE} {asked} +publish", grants, [_key("tokens:*:*")])
 
 
+def gateway() -> Role:
+    """A producer for all tenants, that asks about API keys by their hashes: it can neither list nor change them."""
+    role = producer(ANY_TENANT)
+    grants = [*role.grants, _may_with(keys.API_KEYS, "hget hlen", "%R")]
+    # Whether anybody still follows a job whose client has left.
+    return replace(role, plain=f"{role.plain} +pubsub|numsub", grants=grants)
+
+
 def subscriber(tenant: str) -> Role:
     """Follows the jobs of its tenant and reads their results; writes nothing."""
     grants = (
@@ -135,7 +146,7 @@ def worker(label: str) -> Role:
     shared = ("workers", "events", "lane:*", "due", "deadlines", "clock", "dead")
     grants = (
         _may_call("beat start emit finish requeue leave", inbox, own, prefixes, *jobs, *shared),
-        f"(+fcall|tf1_register ~{keys.MODELS})",
+        _may_with(keys.MODELS, "fcall|tf1_register"),
         _may("xread xrange xdel", inbox),
         _may("hset hget hmget hincrby", own),
         _may("sadd srem", prefixes, how="%W"),
@@ -146,6 +157,7 @@ def worker(label: str) -> Role:
         _may("xadd pexpire xlen xrange xrevrange", "tokens:*"),
         _may("xadd pexpire", "done:*", how="%W"),
         _may("hincrby persist", "tenant:*"),
+        _may("hmget hset pexpire", "bucket:*"),
         _may("hincrby", "clock"),
         _may("zscore zadd zrem", "workers"),
         _may("exists zadd", "lane:*"),
@@ -153,7 +165,7 @@ def worker(label: str) -> Role:
         _may("zrem", "deadlines", how="%W"),
         _may("xadd xlen", "events"),
         _may("xadd", "dead", how="%W"),
-        _may_with_models("hget hset"),
+        _may_with(keys.MODELS, "hget hset"),
     )
     return Role("+publish +pubsub|numsub", grants, [_key("tokens:*")])
 
@@ -183,8 +195,9 @@ def scheduler() -> Role:
         _may("set pexpire", "result:*", how="%W"),
         _may("xadd pexpire", "tokens:*", "done:*", how="%W"),
         _may("hmget hget hset hincrby persist expire", "tenant:*"),
+        _may("hmget hset pexpire", "bucket:*"),
         _may("hset", "fleet", how="%W"),
-        _may_with_models("hgetall", "%R"),
+        _may_with(keys.MODELS, "hgetall", "%R"),
     )
     return Role("+publish +function|load +function|list", grants, [_key("tokens:*")])
 
@@ -197,7 +210,7 @@ def metrics() -> Role:
         _may("xlen", "dead", how="%R"),
         _may("hmget", "job:*", how="%R"),
         _may("hgetall", "worker:*", "fleet", how="%R"),
-        _may_with_models("hgetall", "%R"),
+        _may_with(keys.MODELS, "hgetall", "%R"),
     )
     return Role("", grants)
 
@@ -208,7 +221,7 @@ def users(tenants: Sequence[str], workers: Sequence[str]) -> dict[str, Role]:
     Raises:
         InvalidId: a tenant's or a label's name has characters that it must not have.
     """
-    made = {"scheduler": scheduler(), "metrics": metrics(), "gateway": producer(ANY_TENANT), "runner": runner()}
+    made = {"scheduler": scheduler(), "metrics": metrics(), "gateway": gateway(), "runner": runner()}
     for tenant in tenants:
         check_name("tenant", tenant)
         made |= {f"producer-{tenant}": producer(tenant), f"subscriber-{tenant}": subscriber(tenant)}

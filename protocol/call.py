@@ -13,7 +13,8 @@ from redis.asyncio import Redis
 from protocol import tls
 from protocol.errors import (
     FleetError,
-    InvalidRequest,
+    InvalidId,
+    InvalidJson,
     LibraryMissing,
     NotAllowed,
     ProtocolViolation,
@@ -28,7 +29,7 @@ R = TypeVar("R")
 Arg = str | bytes | int | float
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-_UNREADABLE = (InvalidRequest, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
+_UNREADABLE = (InvalidJson, InvalidId, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
 # The last two: inside a function, by Valkey and by Redis.
 _DENIED = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.allowance import Allowance
+
 
 class FleetError(Exception):
     """Base of all errors that tokenfleet raises on purpose.
@@ -108,6 +110,35 @@ class QuotaExceeded(QueueFull):
         self.retry_after_s = retry_after_s
 
 
+class RateLimited(QuotaExceeded):
+    """An API key's limit is reached; nothing was stored, and nothing taken from any of its limits.
+
+    Attributes:
+        kind: which limit: `requests`, `tokens`, `jobs` or `bytes`.
+        limit: how high it is: a minute, or at once.
+        remaining: how much of it is left: less than the job needs.
+        retry_after_s: when to try again.
+        allowance: what is left of the limits a minute.
+    """
+
+    code = "rate_limited"
+
+    def __init__(
+        self,
+        kind: str,
+        limit: int = 0,
+        remaining: int = 0,
+        retry_after_s: float = 1.0,
+        allowance: Allowance | None = None,
+    ) -> None:
+        """Name the limit."""
+        per = {"requests": "requests a minute", "tokens": "tokens a minute", "jobs": "jobs at once"}
+        what = per.get(kind, "bytes of requests at once")
+        super().__init__(f"this key's limit of {limit} {what} is reached", retry_after_s)
+        self.kind, self.limit, self.remaining = kind, limit, remaining
+        self.allowance = allowance or Allowance()
+
+
 class ConflictingId(FleetError):
     """The id is taken by a job with another body."""
 
@@ -142,6 +173,12 @@ class NotDead(FleetError):
     """No such job was set aside, or it is no more."""
 
     code = "not_dead"
+
+
+class UnknownKey(FleetError):
+    """No API key has this id, or it is another tenant's."""
+
+    code = "unknown_key"
 
 
 class UnknownWorker(FleetError):

@@ -7,6 +7,9 @@ from protocol.states import Priority
 MODELS = "tf:models"
 """Hash, global: model or adapter → where it is served."""
 
+API_KEYS = "tf:api-keys"
+"""Hash, global: SHA-256 of an API key → what it may."""
+
 
 def prefix(shard: Shard) -> str:
     """What all keys of a shard begin with; the braces keep them on one cluster slot."""
@@ -76,6 +79,11 @@ def prefixes(shard: Shard, worker_id: str) -> str:
 def tenant(shard: Shard, name: str) -> str:
     """Hash: a tenant's fair tags and counts."""
     return f"{prefix(shard)}tenant:{name}"
+
+
+def bucket(shard: Shard, tenant: str, key_id: str) -> str:
+    """Hash: what an API key of a tenant has spent of its limits, and has alive."""
+    return f"{prefix(shard)}bucket:{tenant}:{key_id}"
 
 
 def done(shard: Shard, tenant: str, name: str) -> str:

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from protocol.call import Call, run
 
 NAME = "tokenfleet_1"
-_SHARED = ("_keys.lua", "_job.lua", "_moves.lua", "_batch.lua")
+_SHARED = ("_keys.lua", "_job.lua", "_buckets.lua", "_moves.lua", "_batch.lua")
 
 
 @cache

@@ -211,6 +211,15 @@ class Outcome(Message):
         usage = (self.body or {}).get("usage")
         return usage if isinstance(usage, dict) else {}
 
+    @property
+    def used_tokens(self) -> int | None:
+        """Tokens of prompt and output as the engine counted them; 0 for what it refused; None when it did not tell."""
+        counts = [self.usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        known = [count for count in counts if isinstance(count, int) and 0 <= count <= MOST]
+        if known:
+            return min(sum(known), MOST)
+        return 0 if self.status_code is not None and self.status_code >= 400 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

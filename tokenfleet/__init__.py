@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from protocol.errors import NotAllowed as NotAllowed
     from protocol.errors import QueueFull as QueueFull
     from protocol.errors import QuotaExceeded as QuotaExceeded
+    from protocol.errors import RateLimited as RateLimited
     from protocol.errors import StoreFull as StoreFull
     from protocol.errors import StoreUnavailable as StoreUnavailable
     from protocol.errors import TooLarge as TooLarge
@@ -57,6 +58,7 @@ _HOMES = {
         "NotAllowed",
         "QueueFull",
         "QuotaExceeded",
+        "RateLimited",
         "StoreFull",
         "StoreUnavailable",
         "TooLarge",

@@ -81,12 +81,13 @@ end
 local function load_job(P, ref)
   local key = job_key(P, ref)
   local v = try('HMGET', key, 'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'frames',
-    'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started')
+    'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started', 'bucket')
   if not v or not sound(v) then return nil end
   return {
     P = P, ref = ref, key = key, state = v[1], priority = v[2], attempt = v[3] or '0', worker = v[4] or '', entry = v[5],
     member = v[6], score = v[7], frames = number(v[8]), log = v[9], reply = v[10] or '', keep = v[11],
     strikes = number(v[12]), tries = number(v[13]), deadline = number(v[14]), started = v[15],
+    bucket = v[16],
   }
 end
 
@@ -126,8 +127,11 @@ end
 -- Whoever may write under the bare prefix may write to the whole shard: one look instead of one for each key.
 local function trusted(P) return not redis.acl_check_cmd or redis.acl_check_cmd('DEL', P) end
 
-local function demand_notice(job)
+-- What whoever ends the job could not name.
+local function demand_for_end(job)
   if job.reply ~= '' then demand('XADD', done_key(job.P, job.ref, job.reply)) end
+  local id = job.bucket and string.match(job.bucket, '^[a-z0-9_-]+')
+  if id then demand('HSET', bucket_key(job.P, job.ref, id)) end
 end
 
 -- Every key of its own that a job's move may touch, and its channel.
@@ -140,7 +144,7 @@ local function demand_all(job)
   demand('SET', result_key(P, ref))
   demand('XADD', tokens_key(P, ref))
   demand('HINCRBY', tenant_key(P, tenant_of(ref)))
-  demand_notice(job)
+  demand_for_end(job)
   if HELD[job.state] then
     demand('XDEL', inbox_key(P, job.worker))
     demand('HINCRBY', worker_key(P, job.worker))

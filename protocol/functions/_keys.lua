@@ -13,6 +13,7 @@ local function inbox_key(P, worker) return P .. 'inbox:' .. worker end
 local function prefixes_key(P, worker) return P .. 'prefixes:' .. worker end
 local function tenant_key(P, tenant) return P .. 'tenant:' .. tenant end
 -- `ref` is the job's: its tenant stands in it.
+local function bucket_key(P, ref, id) return P .. 'bucket:' .. string.match(ref, '^[^:]*') .. ':' .. id end
 local function done_key(P, ref, name) return P .. 'done:' .. string.match(ref, '^[^:]*') .. ':' .. name end
 local function job_key(P, ref) return P .. 'job:' .. ref end
 local function body_key(P, ref) return P .. 'body:' .. ref end

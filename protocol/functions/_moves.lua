@@ -102,12 +102,14 @@ end
 
 -- Ends a job: publishes the seal, stores the outcome, seals the log, notifies, empties the other keys. Publishing comes
 -- first, since a channel that is denied must stop the move before its first write.
--- `first` is the time of the first token, '' when the log has it or there was none.
-local function finalise(job, state, outcome, code, now, first)
+-- `first` is the time of the first token, '' when the log has it or there was none; `used` the tokens that its engine
+-- counted, nil when none did.
+local function finalise(job, state, outcome, code, now, first, used)
   local P, tokens, seal = job.P, tokens_key(job.P, job.ref), '{"seal":"' .. state .. '"}'
   local id = job.attempt .. '-' .. int(job.frames + 1)
   redis.call('PUBLISH', tokens, id .. ' ' .. seal)
   unplace(job)
+  if job.bucket then settle(job, used, now) end
   try('ZREM', deadlines_key(P), job.ref)
   redis.call('SET', result_key(P, job.ref), outcome, 'PX', job.keep)
   local fields = { 'state', state, 'finished', int(now) }

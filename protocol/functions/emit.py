@@ -39,4 +39,6 @@ def emit(  # noqa: PLR0913 - a frame, and what is told beside it
     names = [keys.job(handle), keys.tokens(handle), keys.workers(handle.shard)]
     payload = frames.encode(chunks, tokens, after)
     root = frames.id_of(after) if after else ""
-    return fcall("emit", names, (handle.ref, attempt, worker, seq, payload, root, first_token_after_ms), int)
+    count = (tokens if isinstance(tokens, int) else len(tokens)) or len(chunks)
+    told = (root, first_token_after_ms, count)
+    return fcall("emit", names, (handle.ref, attempt, worker, seq, payload, *told), int)

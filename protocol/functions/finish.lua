@@ -1,5 +1,5 @@
 -- KEYS job body result tokens inbox worker workers deadlines clock tenant events
--- ARGV ref attempt worker frames state outcome error_code first_token_after_ms
+-- ARGV ref attempt worker frames state outcome error_code first_token_after_ms used_tokens   (-1: not counted)
 -- → ok | stale | gap last   (the log lacks frames: resend them, then finish)
 local function finish(KEYS, ARGV)
   local P, ref, attempt, worker, frames, state, outcome, code, first = prefix(KEYS), unpack(ARGV, 1, 8)
@@ -11,11 +11,12 @@ local function finish(KEYS, ARGV)
     return { 'stale' }
   end
   if job.frames < tonumber(frames) then return { 'gap', job.frames } end
-  demand_notice(job)
+  demand_for_end(job)
   local at = ''
   -- What an attempt left of an answer that nobody reads along is in the log too, and came there when it ended.
   if tonumber(first) >= 0 and (not job.log or tonumber(frames) == 0) then at = int(number(job.started) + tonumber(first)) end
-  finalise(job, state, outcome, code, now_ms(), at)
+  local used = tonumber(ARGV[9] or -1)
+  finalise(job, state, outcome, code, now_ms(), at, used >= 0 and used or nil)
   return { 'ok' }
 end
 

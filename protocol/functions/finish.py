@@ -51,7 +51,8 @@ def finish(end: Finished) -> Call[FinishReply]:
     code = outcome.error.code if outcome.error else ""
     stored = outcome.model_dump_json(exclude_none=True)
     who = (handle.ref, end.attempt, end.worker, end.frames)
-    return fcall("finish", names, (*who, outcome.state, stored, code, end.first_token_after_ms), _parse)
+    used = -1 if (tokens := outcome.used_tokens) is None else tokens
+    return fcall("finish", names, (*who, outcome.state, stored, code, end.first_token_after_ms, used), _parse)
 
 
 def _parse(reply: list[Any]) -> FinishReply:

@@ -5,7 +5,7 @@ local function requeue(KEYS, ARGV)
   local P, ref, attempt, worker, fault, delay, why = prefix(KEYS), unpack(ARGV, 1, 6)
   local job = load_job(P, ref)
   if not held_by(job, attempt, worker) then return { 'stale' } end
-  demand_notice(job)
+  demand_for_end(job)
   return { give_back(job, fault, why, tonumber(delay), now_ms()) }
 end
 

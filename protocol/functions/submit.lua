@@ -1,6 +1,9 @@
--- KEYS job body result tokens lane due deadlines clock events tenant dead [done]
+-- KEYS job body result tokens lane due deadlines clock events tenant dead [done] [bucket]
 -- ARGV ref priority nonce digest body spec cost delay_ms deadline_ms keep_ms reply once
--- → ok state attempt created | conflict | full scope limit | quota what limit retry_after_ms
+--   [key_id requests_a_minute tokens_a_minute jobs bytes prompt_tokens streams]   (of an API key; 0: no limit)
+-- → ok state attempt created figures | conflict | full scope limit | quota what limit retry_after_ms
+--   | limited kind limit remaining retry_after_ms figures | over kind limit needed
+--   figures, of an API key: limit remaining reset_ms, of its requests and of its tokens
 local NONCES_KEPT = 8
 local DEFAULT_LIMIT = { high = 10000, medium = 1000000, low = 1000000 }
 
@@ -54,15 +57,22 @@ end
 -- A tenant's own limits, where there are any: jobs waiting in all lanes, and tokens a minute. What it has spent fades at
 -- that rate; while it is a minute's worth or more, the tenant waits, so that one large job is never refused for its size.
 -- Answers the refusal, and what is spent by now.
-local SOME_TIME_MS = 1000
-
-local function over_quota(jobs, tokens, t, now)
+local function over_quota(key, jobs, tokens, t, now)
   local waiting = number(t[3]) + number(t[4]) + number(t[5])
   if jobs > 0 and waiting >= jobs then return { 'quota', 'jobs', jobs, SOME_TIME_MS }, 0 end
   if tokens == 0 then return nil, 0 end
-  local spent = math.max(0, number(t[6]) - math.max(0, now - number(t[7])) * tokens / 60000)
+  local spent = faded(number(t[6]), number(t[7]), tokens, now)
   if spent < tokens then return nil, spent end
-  return { 'quota', 'tokens', tokens, math.ceil((spent - tokens) * 60000 / tokens) + 1 }, spent
+  fade_from_now(key, 'spent_at', number(t[7]), now)
+  return { 'quota', 'tokens', tokens, fading_ms(spent - tokens, tokens) }, spent
+end
+
+-- The bucket of the API key that the job counts for, and what the job needs of it; nil without one.
+local function bucket_for(P, ref, ARGV, now)
+  if not ARGV[13] then return nil end
+  local limits = {}
+  for i, kind in ipairs(KINDS) do limits[kind] = tonumber(ARGV[13 + i]) end
+  return open_bucket(P, ref, ARGV[13], now, limits), { requests = 1, tokens = number(ARGV[7]), jobs = 1, bytes = #ARGV[5] }
 end
 
 local function submit(KEYS, ARGV)
@@ -70,18 +80,19 @@ local function submit(KEYS, ARGV)
   local cost, delay, deadline, keep, reply, once = unpack(ARGV, 7, 12)
   local job, clock, tenant = KEYS[1], KEYS[8], KEYS[10]
   local old, nonces, attempt = redis.call('HMGET', job, 'state', 'digest', 'nonces', 'dead'), nonce, '0'
-  local before, known = old[1] and load_job(P, ref), old[3] or ''
+  local before, known, now = old[1] and load_job(P, ref), old[3] or '', now_ms()
+  local bucket, need = bucket_for(P, ref, ARGV, now)
   if before then
     local answer = submit_again(before, old[2], known, nonce, digest, reply)
-    if answer then return answer end
+    if answer then return answer[1] == 'ok' and add_figures(answer, bucket) or answer end
   end
   local c = redis.call('HMGET', clock, 'q:' .. p, 'limit:' .. p, 'vt:' .. p, 'weight:' .. tenant_of(ref), 'seq',
     'quota:jobs', 'quota:tokens')
   local lane = { waiting = c[1], limit = c[2], vt = c[3], weight = c[4], seq = c[5] }
   local t = redis.call('HMGET', tenant, 'q:' .. p, 'tag:' .. p, 'q:high', 'q:medium', 'q:low', 'spent', 'spent_at')
-  local now, quota = now_ms(), number(c[7])
-  local refusal, spent = over_quota(number(c[6]), quota, t, now)
-  refusal = over_limit(p, lane, t[1]) or refusal
+  local quota = number(c[7])
+  local refusal, spent = over_quota(tenant, number(c[6]), quota, t, now)
+  refusal = over_limit(p, lane, t[1]) or refusal or bucket and over_bucket(bucket, need, now)
   if refusal then return refusal end
   -- What is no job, though it stands under the job's name, gives way to one.
   if old[1] then nonces, attempt = replace({ P = P, ref = ref, key = job }, old[4], known, nonce) end
@@ -96,6 +107,7 @@ local function submit(KEYS, ARGV)
   if reply ~= '' then set('reply', reply) end
   if once == '1' then set('once', 1) end
   if attempt ~= '0' then set('attempt', attempt) end
+  if bucket then set('bucket', take_from(bucket, ARGV[13], need, ARGV[18], ARGV[19], now)) end
   local queued = tonumber(delay) == 0
   if queued then
     local place = fair_place(ref, cost, lane, t[2])
@@ -116,7 +128,7 @@ local function submit(KEYS, ARGV)
   redis.call('SET', KEYS[2], body)
   write('ZADD', KEYS[7], int(now + tonumber(deadline)), ref)
   if queued then announce(P, 'submitted', p) end
-  return { 'ok', fields[2], tonumber(attempt), 1 }
+  return add_figures({ 'ok', fields[2], tonumber(attempt), 1 }, bucket)
 end
 
 -- No allow-oom: a full Redis refuses new work and finishes what it has.

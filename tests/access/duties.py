@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol import access, batch_reads, durability, functions, keys, outlook, reads, watch
+from protocol import access, api_keys, batch_reads, durability, functions, keys, outlook, reads, watch
 from protocol.access import Role
 from protocol.batches import BatchChange, BatchName, BatchSpec, BatchStatus
 from protocol.call import Call
@@ -41,9 +41,10 @@ def roles() -> dict[str, Role]:
     worker = access.worker("w1")
     own = replace(worker, grants=[grant.replace(PLACE, "w1") for grant in worker.grants])
     made = access.users(["t"], [])
-    return {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics", "runner")} | {
-        "worker": own
-    }
+    beside = [grant for grant in made["gateway"].grants if grant not in access.producer(access.ANY_TENANT).grants]
+    gateway = replace(made["gateway"], grants=beside)
+    found = {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics", "runner")}
+    return found | {"worker": own, "gateway beside a producer": gateway}
 
 
 def dead(driver: Driver) -> None:
@@ -177,6 +178,10 @@ def _an_ended_batch(driver: Driver) -> None:
     driver.run(_write(BatchStatus.FAILED))
 
 
+def _asks_of_a_gateway(_: Driver) -> list[Call[Any]]:
+    return [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
+
+
 DUTIES: dict[str, list[Duty]] = {
     "producer-t": [
         *_branches("submit", "cancel", "forget"),
@@ -205,6 +210,7 @@ DUTIES: dict[str, list[Duty]] = {
     ],
     "metrics": [Duty("status", _waiting, _status)],
     "runner": [],
+    "gateway beside a producer": [Duty("keys", _waiting, _asks_of_a_gateway)],
 }
 DUTIES["producer-t"] += [
     Duty("batches", _no_batch, lambda _: [functions.batch_create(BATCH, BATCH_SPEC), *_reads_of_batches()]),

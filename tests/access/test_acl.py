@@ -129,6 +129,7 @@ NEVER = [
     f"SORT {key('lane:high')} BY nosort GET {key('result:*')}",
     "SET elsewhere x",
     "GET elsewhere",
+    *(f"HGETALL {keys.API_KEYS}", f"HKEYS {keys.API_KEYS}", f"HSET {keys.API_KEYS} a b", f"HDEL {keys.API_KEYS} a"),
 ]
 FOREIGN = [
     *(f"HGETALL {key('job:evil:a')}", f"HMGET {key('job:evil:a')} state", f"GET {key('body:evil:a')}"),
@@ -136,6 +137,8 @@ FOREIGN = [
     *(f"SUBSCRIBE {key('tokens:evil:a')}", f"EXISTS {key('job:evil:a')}", f"XREAD STREAMS {key('done:evil:me')} 0"),
     *(f"HGETALL {key('tenant:evil')}", f"ZRANGE {key('lane:high')} 0 -1", f"XRANGE {key('dead')} - +"),
     *(f"HGETALL {key('clock')}", f"ZRANGE {key('due')} 0 -1", f"XRANGE {key('inbox:x.worker-1')} - +"),
+    *(f"HGETALL {key('bucket:evil:k')}", f"HSET {key('bucket:evil:k')} tokens 0", f"DEL {key('bucket:acme:k')}"),
+    f"HGET {keys.API_KEYS} a",
     # The keys that are named are its own, the job that is meant is not.
     f"FCALL tf1_cancel 1 {key('clock')} evil:a",
     f"FCALL tf1_forget 2 {key('job:evil:a')} {key('body:evil:a')} evil:a 1",
@@ -157,16 +160,20 @@ FORBIDDEN = {
         *(f"XRANGE {key('inbox:x.worker-2')} - +", f"HSET {key('worker:x.worker-2')} held 0", f"GET {key('leader')}"),
         *(f"XADD {key('inbox:x.worker-2')} * k abort", f"SADD {key('prefixes:x.worker-2')} a", "FUNCTION LOAD x"),
         *(f"GET {key('result:acme:a')}", f"ZRANGE {key('lane:high')} 0 -1", f"ZREM {key('lane:high')} a"),
+        f"HGET {keys.API_KEYS} a",
         *(f"DEL {key('tokens:acme:a')}", f"SUBSCRIBE {key('tokens:acme:a')}", f"HGETALL {key('job:acme:a')}"),
         *(f"FCALL tf1_submit 1 {key('job:acme:a')}", f"FCALL tf1_assign 1 {key('leader')}", f"DEL {key('workers')}"),
         f"FCALL tf1_leave 3 {key('workers')} {key('worker:x.worker-2')} {key('inbox:x.worker-2')} x.worker-2",
     ],
+    "gateway": [f"HVALS {keys.API_KEYS}", f"HSCAN {keys.API_KEYS} 0", f"DEL {keys.API_KEYS}", f"GET {key('leader')}"],
     "scheduler": [
+        f"HGET {keys.API_KEYS} a",
         *(f"GET {key('result:acme:a')}", f"XRANGE {key('tokens:acme:a')} - +", f"SUBSCRIBE {key('tokens:acme:a')}"),
         *(f"FCALL tf1_submit 1 {key('job:acme:a')}", f"HGETALL {key('job:acme:a')}", "FUNCTION DELETE tokenfleet_1"),
         *("HSET tf:models a b", f"DEL {key('clock')}", f"DEL {key('lane:high')}"),
     ],
     "runner": [
+        f"HGET {keys.API_KEYS} a",
         *(f"GET {key('leader')}", f"FCALL tf1_assign 1 {key('leader')}", f"ZRANGE {key('lane:high')} 0 -1"),
         *(f"XRANGE {key('inbox:x.worker-1')} - +", "HSET tf:models a b", "FUNCTION LOAD x", f"DEL {key('clock')}"),
         *(f"FCALL tf1_emit 1 {key('tokens:acme:a')}", "SET arq:job:1 x", "GET elsewhere", "KEYS arq:*"),

@@ -46,10 +46,11 @@ def pins(text: str) -> dict[str, str]:
 
 
 def declared(*groups: str) -> set[str]:
-    """Names of the packages that pyproject.toml asks for: core, the extras of `up`, and these groups."""
+    """Names of the packages that pyproject.toml asks for: core, the extras, and these groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    lines = [*project["project"]["dependencies"], *extras["batch"], *extras["worker"], *extras["up"]]
+    lines = list(project["project"]["dependencies"])
+    lines += [line for extra in ("batch", "gateway", "worker", "up") for line in extras[extra]]
     lines += [line for group in groups for line in project["dependency-groups"][group]]
     names = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for line in lines}
     return names - {project["project"]["name"]}

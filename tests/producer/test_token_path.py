@@ -7,6 +7,8 @@ from redis.asyncio import Redis
 
 from producer.events import End, Restart, Tokens, Truncated
 from producer.fleet import Fleet
+from producer.hub import SILENCE_S
+from producer.reader import FRAMES_A_READ
 from protocol import errors, keys
 from protocol.call import Call, run
 from protocol.states import State
@@ -31,6 +33,20 @@ async def test_an_early_a_late_and_three_followers_at_once_see_the_stored_text(
         ids = [event.id for event in events if isinstance(event, Tokens)]
         assert ids == [f"{attempt.number}-{n}" for n in range(1, 41)]
         assert text_of(events) == outcome_text(events) == "".join(WORDS)
+
+
+async def test_a_long_log_is_read_page_by_page_and_at_once(fleet: Fleet, worker: TinyWorker) -> None:
+    """No page waits for the silence after which a follower looks anyhow."""
+    job = await streaming(fleet)
+    attempt = await worker.take_one()
+    frames = 3 * FRAMES_A_READ
+    await attempt.say(*(f"{n} " for n in range(frames)))
+    await attempt.finish()
+    async with asyncio.timeout(SILENCE_S - 1):
+        events = await collect(job.follow())
+    ids = [event.id for event in events if isinstance(event, Tokens)]
+    assert ids == [f"{attempt.number}-{n}" for n in range(1, frames + 1)]
+    assert isinstance(events[-1], End)
 
 
 async def test_followers_of_many_jobs_share_one_connection(fleet: Fleet, worker: TinyWorker, redis: Redis) -> None:

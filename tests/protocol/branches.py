@@ -10,6 +10,7 @@ from protocol import functions, keys
 from protocol.call import Call
 from protocol.errors import NotAllowed
 from protocol.functions import Move, TickTimes
+from protocol.limits import Bucket, Limits
 from protocol.messages import ModelRecord
 from tests.support.builders import SHARD, a_handle, a_submission, completed, join_worker, tick_as
 from tests.support.driver import Driver
@@ -22,6 +23,7 @@ _OWN_KEYS = {
     *(keys.done(SHARD, HANDLE.tenant, "me"), keys.inbox(SHARD, "w1")),
 }
 PUBLISHING = ("emit", "finish", "cancel", "assign-late", "assign-malformed", "assign-refuse", "tick-expire")
+BUCKET = Bucket("k", Limits(requests_a_minute=100, tokens_a_minute=10_000, jobs=10, bytes=1_000_000))
 NO_GAP = TickTimes(gap_ms=10**12)
 
 
@@ -57,6 +59,12 @@ def _running(driver: Driver, **changes: Any) -> None:
 
 def _streaming(driver: Driver) -> None:
     _running(driver)
+    driver.emit(HANDLE, driver.job(HANDLE).attempt, 1)
+
+
+def _limited(driver: Driver) -> None:
+    """The job counts for an API key."""
+    _running(driver, bucket=BUCKET)
     driver.emit(HANDLE, driver.job(HANDLE).attempt, 1)
 
 
@@ -160,6 +168,11 @@ BRANCHES = [
     _tick("tick-reclaim-idle", _lapsed(_waiting)),
     _tick("tick-reclaim", _lapsed(_running)),
     _tick("tick-reclaim-dead", _lapsed(_two_strikes)),
+    Branch("submit-limited", lambda driver: driver.lead(), lambda _: functions.submit(a_submission(bucket=BUCKET))),
+    Branch("emit-limited", _limited, lambda driver: functions.emit(HANDLE, _attempt(driver), "w1", 2, [{}])),
+    Branch("finish-limited", _limited, lambda driver: functions.finish(completed(HANDLE, _attempt(driver), frames=1))),
+    Branch("cancel-limited", _limited, lambda _: functions.cancel(HANDLE)),
+    _tick("tick-expire-limited", _late(_limited, _deadlines)),
 ]
 
 

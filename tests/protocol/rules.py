@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from protocol import keys
 from protocol.handle import Handle
 from protocol.states import State, may_follow
+from tests.protocol import accounts
 from tests.support import snapshot
 from tests.support.builders import SHARD
 from tests.support.invariant import violations
@@ -19,6 +20,7 @@ class Rules:
     def __init__(self, look: Callable[[], snapshot.Snapshot]) -> None:
         self._look = look
         self._results: dict[tuple[str, str], bytes] = {}
+        self._seen = snapshot.Snapshot({})
         self.jobs: Jobs = {}
         """Every job's hash after the last step."""
         self.leader = ""
@@ -30,6 +32,7 @@ class Rules:
         seen = self._look()
         jobs = _jobs(seen)
         found = violations(seen)
+        found += accounts.wrong(self._seen, seen)
         for ref, job in jobs.items():
             found += self._bad_change(seen, ref, job) + self._bad_result(seen, ref, job)
         self._take(seen)
@@ -40,6 +43,7 @@ class Rules:
         self.leader = self._look().value(keys.leader(SHARD), b"").decode()
 
     def _take(self, seen: snapshot.Snapshot) -> None:
+        self._seen = seen
         self.jobs = _jobs(seen)
         self.leader = seen.value(keys.leader(SHARD), b"").decode()
 
@@ -62,6 +66,10 @@ class Rules:
         """Whether this attempt had brought the job's end before the step."""
         job = self.jobs.get(ref)
         return job is not None and _attempt(job) == attempt and job["state"] in (State.COMPLETED, State.FAILED)
+
+    def living(self) -> list[str]:
+        """Jobs that had not ended before the step."""
+        return [ref for ref, job in self.jobs.items() if not State(job["state"]).terminal]
 
     def attempt(self, ref: str) -> int:
         """The job's attempt before the step; 0 when there was no such job."""

@@ -15,6 +15,8 @@ SEEDS, STEPS = 40, 150
 # The table allows it, and nothing does it: a job that waits for its time is not looked at.
 NOT_WALKED = {(State.DELAYED, State.FAILED)}
 
+TAKE = "take_from(bucket, 'wide', need, '0', '1', now)"
+REFUSED, REPEATED = "if refusal then return refusal end", "if answer then return answer[1]"
 CARELESS = {
     "attempts are not compared": ("job.attempt == attempt and job.worker == worker and leased", "job.worker == worker"),
     "workers are not compared": ("job.worker == worker and leased(", "leased("),
@@ -22,6 +24,12 @@ CARELESS = {
     "a slot is never freed": ("worker, 'held', -1)", "worker, 'held', 0)"),
     "a deadline outlives its job": ("try('ZREM', deadlines_key(P), job.ref)", ""),
     "the leader's token is not compared": ("if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then"),
+    "what was not used is kept": ("bucket.tokens + used - number(taken)", "bucket.tokens"),
+    "what a key spent never fades": (" - math.max(0, now - since) * rate / 60000", ""),
+    "a key's jobs never end": ("math.max(0, bucket.jobs - 1)", "bucket.jobs"),
+    "a key's bodies never end": ("math.max(0, bucket.bytes - number(bytes))", "bucket.bytes"),
+    "a refused job is taken": (REFUSED, f"if refusal and bucket then {TAKE} end {REFUSED}"),
+    "a repeat takes again": (REPEATED, f"if answer and bucket then {TAKE} end {REPEATED}"),
     "an old result is kept": ("redis.call('DEL', job.key, result_key(job.P, job.ref), ", "redis.call('DEL', job.key, "),
 }
 

@@ -11,11 +11,12 @@ from protocol.call import Call, T, run_sync
 from protocol.errors import ConflictingId, QueueFull, UnknownJob
 from protocol.functions import Beat, Move, Submission, TickTimes
 from protocol.handle import Handle
+from protocol.limits import Bucket, Limits
 from protocol.messages import InboxEntry, LoadReport
 from protocol.states import Priority, State
 from tests.protocol.rules import Rules
 from tests.support import snapshot
-from tests.support.builders import SHARD, a_handle, a_submission, completed, join_worker, tick_as
+from tests.support.builders import BODY, SHARD, SPEC, a_handle, a_submission, completed, join_worker, tick_as
 from tests.support.store_clock import StoreClock
 
 IDS = ("j1", "j2", "j3", "j4", "j5")
@@ -24,6 +25,11 @@ BOSSES = ("boss", "standby")
 TIMES = TickTimes(lead_ms=2_000, lease_ms=3_000, gap_ms=2_500)
 LIMITS = dict.fromkeys(Priority, 6)
 WORKERS, GHOSTS, SLOTS = 3, 3, 3
+BUCKETS = (
+    Bucket("wide", Limits(requests_a_minute=60, tokens_a_minute=3_000)),
+    Bucket("tight", Limits(requests_a_minute=6, tokens_a_minute=400, jobs=2, bytes=2 * len(BODY))),
+)
+USAGES = (None, {"prompt_tokens": 11, "completion_tokens": 3}, {"prompt_tokens": 11, "completion_tokens": 6_000})
 
 
 class Broken(AssertionError):
@@ -75,6 +81,8 @@ class Walk:
         for _ in range(steps):
             (step,) = self._random.choices(list(self._weights), list(self._weights.values()))
             self.take(step)
+        while self.rules.living():
+            self.take(self.end_one)
 
     def take(self, step: Callable[[], object]) -> None:
         """Take one step, and check; raises `Broken`."""
@@ -118,6 +126,8 @@ class Walk:
             delay_ms=self._random.choice([0, 1_500]),
             deadline_ms=self._random.choice([3_000, 60_000]),
             reply_to=self._random.choice(["", "me"]),
+            bucket=self._random.choice([None, *BUCKETS]),
+            spec=self._random.choice([SPEC, SPEC, SPEC.model_copy(update={"stream": False})]),
         )
         self._offer(self._submitted[handle.ref])
 
@@ -137,6 +147,10 @@ class Walk:
 
     def cancel(self) -> None:
         self._do(functions.cancel(self._any_handle()))
+
+    def end_one(self) -> None:
+        """In the end, so that nothing is left of any job."""
+        self._do(functions.cancel(Handle.of(SHARD, self.rules.living()[0])))
 
     def forget(self) -> None:
         handle = self._any_handle()
@@ -236,7 +250,9 @@ class Walk:
     def finish(self) -> None:
         life, handle, attempt = self._work()
         state = self._random.choice([State.COMPLETED, State.FAILED])
-        end = completed(handle, attempt, life.id, life.believes[handle.ref, attempt], state)
+        end = completed(
+            handle, attempt, life.id, life.believes[handle.ref, attempt], state, self._random.choice(USAGES)
+        )
         if self._do(functions.finish(end)).accepted and not self.rules.recorded(handle.ref, attempt):
             self._must_hold(life, handle, attempt)
 

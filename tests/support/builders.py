@@ -9,6 +9,7 @@ from protocol.functions import NO_QUOTAS, Beat, Finished, Quotas, Submission, Ti
 from protocol.handle import Handle, Shard
 from protocol.messages import JobSpec, LoadReport, Outcome
 from protocol.states import Priority, State, WorkerState
+from protocol.wire import JsonObject
 
 SHARD = Shard("pool")
 BOSS = "boss"
@@ -68,8 +69,14 @@ def tick_as(
 
 
 def completed(
-    handle: Handle, attempt: int, worker: str = "w1", frames: int = 0, state: State = State.COMPLETED
+    handle: Handle,
+    attempt: int,
+    worker: str = "w1",
+    frames: int = 0,
+    state: State = State.COMPLETED,
+    usage: JsonObject | None = None,
 ) -> Finished:
-    """The end of an attempt, with a small response."""
-    outcome = Outcome(state=state, status_code=200, body={"text": f"by attempt {attempt}"})
+    """The end of an attempt, with a small response, and what its engine counted where it tells."""
+    said: JsonObject = {"text": f"by attempt {attempt}"}
+    outcome = Outcome(state=state, status_code=200, body=said | ({"usage": usage} if usage else {}))
     return Finished(handle, attempt, worker, frames, outcome)

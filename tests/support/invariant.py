@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from protocol.states import Priority, State
-from tests.support.snapshot import Snapshot
+from tests.support.snapshot import Entry, Snapshot
 
 
 def violations(snapshot: Snapshot) -> list[str]:
@@ -18,6 +18,7 @@ def _shard(snapshot: Snapshot, shard: str) -> Iterator[str]:
     yield from view.misplaced()
     yield from view.miscounted()
     yield from view.misheld()
+    yield from view.buckets_differ()
     yield from view.deadlines_differ()
     yield from view.ends_without_result()
     yield from view.expiring_too_early()
@@ -88,6 +89,22 @@ class _View:
             assigned = sum(f["k"] == "assign" for _, f in self.inboxes.get(worker, []))
             if told != assigned:
                 yield f"worker:{worker} counts {told} held jobs, its inbox has {assigned}"
+
+    def buckets_differ(self) -> Iterator[str]:
+        """What an API key has alive, as its bucket counts it; the key of one that has anything alive stays."""
+        alive: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for ref, state in self.states.items():
+            if not state.terminal and (taken := self.jobs[ref].get("bucket")):
+                name = f"{ref.split(':')[0]}:{taken.split()[0]}"
+                alive[name] += 1
+                sizes[name] += int(taken.split()[3])
+        buckets = dict(self._snapshot.of_kind(self._shard, "bucket"))
+        for name in alive.keys() | buckets.keys():
+            bucket = buckets.get(name, Entry(expires=True, value={"jobs": 0, "bytes": 0}))
+            told = (int(bucket.value["jobs"]), int(bucket.value["bytes"]))
+            if told != (alive[name], sizes[name]) or bucket.expires != (alive[name] == 0):
+                yield f"{name} has {alive[name]} jobs alive of {sizes[name]} bytes, its bucket is {bucket}"
 
     def deadlines_differ(self) -> Iterator[str]:
         alive = {ref for ref, state in self.states.items() if not state.terminal}

@@ -59,7 +59,7 @@ class Snapshot:
     def _may_stay(self, key: str) -> bool:
         parts = _parts(key)
         if parts is None:
-            return key == keys.MODELS
+            return key in (keys.MODELS, keys.API_KEYS)
         shard, kind, name = parts
         start = f"tf:{{{shard}}}:"
         if kind in _PERMANENT:
@@ -69,8 +69,9 @@ class Snapshot:
             return isinstance(job, dict) and not State(job["state"]).terminal
         if kind in ("worker", "inbox", "prefixes"):
             return name in self.value(f"{start}workers", {})
-        if kind == "tenant":
-            return any(int(n) > 0 for field, n in self.value(key).items() if field.startswith("q:"))
+        if kind in ("tenant", "bucket"):
+            counts = {field: n for field, n in self.value(key).items() if field.startswith("q:") or field == "jobs"}
+            return any(int(n) > 0 for n in counts.values())
         return self._is_of_a_batch(key, kind, name)
 
     def _is_of_a_batch(self, key: str, kind: str, name: str) -> bool:

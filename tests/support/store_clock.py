@@ -62,6 +62,8 @@ class AgingClock:
                 self._field_earlier(key, "deadline", ms)
             elif b":tenant:" in key:
                 self._field_earlier(key, "spent_at", ms)
+            elif b":bucket:" in key:
+                self._field_earlier(key, "at", ms)
 
     def _expire_earlier(self, key: bytes, ms: int) -> None:
         left = self._ask("PTTL", key)

@@ -17,11 +17,12 @@ from tokenfleet.cli.exits import Exit, exit_of, explained
 
 OPERATING = tuple(f"workers {word}" for word in ("list", "promote", "rest", "sleep", "wake", "drain"))
 REVIVING = ("dead list", "dead show", "dead replay")
+KEYS = ("keys create", "keys list", "keys revoke")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
 FILES = ("batch run", "batch validate", "batch reconcile")
 BATCHES = tuple(f"batch {word}" for word in ("submit", "list", "show", "watch", "cancel", "results", "delete"))
-PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, "simulate", "replay", *FILES, *BATCHES)
-COMMANDS = ("scheduler", "worker", "acl", "batch-runner", *PRINTING)
+PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, *KEYS, "simulate", "replay", *FILES, *BATCHES)
+COMMANDS = ("scheduler", "worker", "acl", "batch-runner", "gateway", *PRINTING)
 HEAVY = ("arq", "redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 
 

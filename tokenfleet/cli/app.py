@@ -140,6 +140,8 @@ A fleet:       tokenfleet up
         "replay": Entry("tokenfleet.cli.replay", "Ask another policy what it would have done with recorded decisions."),
         "batch": Entry("tokenfleet.cli.batch", "Run a file of requests (OpenAI batch format)."),
         "batch-runner": Entry("tokenfleet.cli.batch_runner", "Run the batches that were submitted."),
+        "gateway": Entry("tokenfleet.cli.gateway", "Serve OpenAI's API over HTTP in front of a fleet."),
+        "keys": Entry("tokenfleet.cli.keys", "Create, list and revoke the API keys of the gateway."),
         "acl": Entry("tokenfleet.cli.acl", "Print the Redis users of a fleet, one a role."),
     },
     epilog=EPILOG,

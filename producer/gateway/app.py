@@ -1,0 +1,89 @@
+"""The gateway as an ASGI application, with its OpenAPI page."""
+
+import traceback
+from functools import partial
+from http import HTTPStatus
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from producer.gateway import catalogue, description, inference, jobs, socket
+from producer.gateway.answers import failed
+from producer.gateway.failures import SlowBody, failure_of, other_status
+from producer.gateway.reading import ClientDisconnect
+from producer.gateway.state import Gateway
+from protocol.errors import FleetError
+from protocol.log import get_logger
+from protocol.messages import Endpoint
+
+ENDPOINTS: tuple[Endpoint, ...] = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+_log = get_logger("gateway")
+
+
+def application(gateway: Gateway) -> FastAPI:
+    """All of its paths."""
+    app = FastAPI(title="tokenfleet", version=version("tokenfleet"), description=description.ABOUT)
+    app.state.gateway = gateway
+    # Plain routes: bodies are read and checked by our own rules, so FastAPI's would only cost time and memory.
+    for endpoint in ENDPOINTS:
+        app.add_route(endpoint, partial(inference.infer, endpoint=endpoint), ["POST"])
+    for path, look in _LOOKS.items():
+        app.add_route(path, look, ["GET"])
+    app.add_route("/v1/requests/{id}/cancel", jobs.cancel, ["POST"])
+    app.add_api_websocket_route("/v1/requests/{id}/ws", socket.serve)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    document = description.document(app.title, app.version)
+    app.openapi = lambda: document  # type: ignore[method-assign]  # as FastAPI's pages say
+    return app
+
+
+_LOOKS = {
+    "/v1/models": catalogue.models,
+    "/v1/models/{id:path}": catalogue.model,
+    "/v1/requests/{id}": jobs.look,
+    "/v1/requests/{id}/stream": jobs.stream,
+    "/health": catalogue.health,
+    "/ready": catalogue.ready,
+}
+
+
+async def _on_fleet_error(request: Request, error: Exception) -> Response:
+    del request
+    if not isinstance(error, FleetError):
+        raise error
+    # The rest of a body that did not come in time may come when another answer is expected.
+    return failed(failure_of(error), {"connection": "close"} if isinstance(error, SlowBody) else None)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """An unknown path, or a method that it does not have."""
+    del request
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return failed(other_status(status, HTTPStatus(status).phrase.lower()), headers)
+
+
+async def _on_disconnect(request: Request, error: Exception) -> Response:
+    """Nobody hears it."""
+    del request, error
+    return Response(status_code=400)
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    """A defect of ours. Its text may quote the request, so the log says only where it was."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    kind = type(error).__name__
+    _log.error("request_failed", path=request.scope["path"], kind=kind, at=f"{where.filename}:{where.lineno}")
+    return failed(other_status(500, "the gateway failed; its log says where"))
+
+
+_HANDLERS = {
+    FleetError: _on_fleet_error,
+    HTTPException: _on_http_error,
+    ClientDisconnect: _on_disconnect,
+    Exception: _on_fault,
+}

@@ -1,0 +1,158 @@
+"""Connections with bounds: heads of requests that are endless or never come, and readers that take nothing."""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from producer.gateway.failures import other_status
+from protocol.wire import dumps
+
+HEAD_BYTES = 32 * 1024
+HEAD_S = 30.0
+LINGER_S = 10.0
+LINGER_BYTES = 64 * 1024 * 1024
+"""What a client may go on to send once its request is refused: most read the answer only when they have sent all."""
+UNREAD_BYTES = 16 * 1024
+"""What is kept here for a client that has not taken it, before its stream waits; the kernel keeps some beside it."""
+REFUSED_S = 1.0
+"""How long a client whose head was refused may go on to send."""
+STALL_S = 60.0
+"""A client that has taken nothing for so long is cut off; it can go on where it stood."""
+_TOO_LARGE = other_status(431, f"the request's head has over {HEAD_BYTES} bytes")
+
+
+class _Stalls:
+    """Cuts off a reader that takes nothing."""
+
+    transport: asyncio.Transport
+    _stall: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """The client has not taken what was written."""
+        self._stall = asyncio.get_running_loop().call_later(STALL_S, self.transport.abort)
+        super().pause_writing()  # type: ignore[misc]  # of the protocol that it is mixed into
+
+    def resume_writing(self) -> None:
+        """It has taken most of it."""
+        self._let_go()
+        super().resume_writing()  # type: ignore[misc]  # as above
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._let_go()
+        super().connection_lost(exc)  # type: ignore[misc]  # as above
+
+    def _let_go(self) -> None:
+        if self._stall:
+            self._stall.cancel()
+            self._stall = None
+
+
+class BoundedHttp(_Stalls, HttpToolsProtocol):
+    """HTTP/1.1 whose heads are bounded in size and time."""
+
+    _head_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+    _unread_bytes = 0
+    _in_body = False
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client came, and must say something."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=UNREAD_BYTES)
+        self._wait_for(HEAD_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless it was refused."""
+        if self._refused:
+            # Closed while it sends, its system would throw our answer away.
+            self._pass_over(data)
+        elif not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._head_bytes = 0
+        self._wait_for(HEAD_S)
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the path."""
+        if self._fits(url):
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        if self._fits(name, value):
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Answer it, or refuse it."""
+        if not self._refused:
+            self._stop_waiting()
+            self._in_body, self._unread_bytes = True, 0
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self._refused:
+            return
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._pass_over(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        if not self._refused:
+            self._in_body = False
+            self._stop_waiting()
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """It is answered, perhaps before all of it was here."""
+        super().on_response_complete()
+        if self._in_body:
+            self._wait_for(LINGER_S)
+
+    def _fits(self, *parts: bytes) -> bool:
+        self._head_bytes += sum(map(len, parts))
+        if self._head_bytes > HEAD_BYTES and not self._refused:
+            self._refused = True
+            self._refuse()
+        return not self._refused
+
+    def _refuse(self) -> None:
+        body = dumps(_TOO_LARGE.body)
+        head = (
+            "HTTP/1.1 431 Request Header Fields Too Large\r\n"
+            f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self._stop_waiting()
+        self._timer = self.loop.call_later(REFUSED_S, self.transport.close)
+
+    def _pass_over(self, data: bytes) -> None:
+        self._unread_bytes += len(data)
+        if self._unread_bytes > LINGER_BYTES:
+            self.transport.abort()
+
+    def _wait_for(self, seconds: float) -> None:
+        """The client has so long for the next part of what it is about to send."""
+        self._stop_waiting()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+
+class BoundedWebSocket(_Stalls, WebSocketsSansIOProtocol):
+    """A WebSocket."""

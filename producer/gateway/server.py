@@ -1,0 +1,87 @@
+"""Serves a gateway over HTTP until it is told to end."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from producer.gateway.app import application
+from producer.gateway.connection import BoundedHttp, BoundedWebSocket
+from producer.gateway.state import Gateway
+from protocol.errors import SetupError
+
+BACKLOG = 2048
+SEND_BUFFER_BYTES = 256 * 1024
+"""What the kernel keeps for each slow reader; it would take megabytes."""
+LAST_S = 5
+"""How long connections may take to close."""
+MESSAGE_BYTES = 64 * 1024
+"""What a client may send over a WebSocket: it has little to say."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield
+
+
+def allow_many_connections() -> None:
+    """As many open files as this process may have: a stream takes one, and systems begin with 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one.
+
+    Raises:
+        SetupError: there is no such address here, or the port is in use.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise SetupError(f"can't listen at {host}, port {port}: {error.strerror or error}") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    return listener
+
+
+async def serve(
+    gateway: Gateway,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    grace_s: float,
+    on_start: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until `stop` is set, then take nothing new, and give what is being answered `grace_s` seconds."""
+    # Its own lines would quote paths and exceptions; ours say what matters.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
+    config = uvicorn.Config(
+        application(gateway),
+        http=BoundedHttp,
+        ws=BoundedWebSocket,
+        ws_max_size=MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=LAST_S,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    on_start()
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    await gateway.shut(grace_s)
+    server.should_exit = True
+    await serving

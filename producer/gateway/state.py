@@ -1,0 +1,98 @@
+"""What all requests of one gateway share."""
+
+from dataclasses import dataclass, field
+
+from starlette.requests import HTTPConnection
+
+from producer.fleet import Fleet
+from producer.gateway.auth import Grant, KeyRing
+from producer.gateway.failures import Unauthenticated, closing_down
+from producer.gateway.leaving import Leavings
+from producer.gateway.outlet import Pace
+from producer.gateway.stays import Stays
+from producer.scope import Scope
+from protocol.handle import Handle
+
+_HINT = "Send the header `Authorization: Bearer KEY`."
+SUBPROTOCOL = "tokenfleet"
+_KEY_PROTOCOL = "tokenfleet-key."
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """How a gateway behaves. All in seconds."""
+
+    wait_s: float = 600.0
+    """How long an answer that is not streamed is waited for."""
+    leave_s: float = 5.0
+    """How long the job of a client that has left waits for it to come back."""
+    body_s: float = 30.0
+    """How long a request's body may take to come."""
+    pace: Pace = field(default_factory=Pace)
+
+
+class Gateway:
+    """One gateway process: a producer like any other."""
+
+    def __init__(self, fleet: Fleet, ring: KeyRing, options: GatewayOptions | None = None) -> None:
+        """Serve `fleet`, which acts for all tenants, to those whose keys `ring` knows."""
+        self.fleet = fleet
+        self.ring = ring
+        self.options = options or GatewayOptions()
+        self.stays = Stays()
+        self.leavings = Leavings(fleet, self.stays)
+        self.closing = False
+
+    async def admit(self, connection: HTTPConnection) -> Grant:
+        """Who is asking.
+
+        Raises:
+            Unauthenticated: nobody that we know.
+            StoreUnavailable: the keys can't be looked at.
+        """
+        key = _key_of(connection)
+        grant = await self.ring.find(key)
+        if grant is None:
+            raise Unauthenticated("this API key is not known, or was revoked" if key else "no API key was sent", _HINT)
+        return grant
+
+    def check_open(self) -> None:
+        """Take no new job while it closes.
+
+        Raises:
+            ClosingDown: it does.
+        """
+        if self.closing:
+            raise closing_down()
+
+    async def shut(self, grace_s: float, last_s: float = 5.0) -> None:
+        """Let what is being answered end within `grace_s` seconds; then tell the rest how to go on elsewhere."""
+        self.closing = True
+        if not await self.stays.until_empty(grace_s):
+            self.stays.end_all()
+            await self.stays.until_empty(last_s)
+        await self.leavings.close(last_s)
+
+
+def gateway_of(connection: HTTPConnection) -> Gateway:
+    """The gateway that a request came to."""
+    gateway: Gateway = connection.app.state.gateway
+    return gateway
+
+
+def known(grant: Grant, request_id: str) -> Handle:
+    """The job that a request's id names; another tenant's one is as if it were not there.
+
+    Raises:
+        InvalidId: it is no such id.
+    """
+    return Scope(grant.tenant).known(Handle.parse(request_id))
+
+
+def _key_of(connection: HTTPConnection) -> str:
+    """The bearer's key. Browsers can set no header for a WebSocket, so there a subprotocol may carry it."""
+    scheme, _, key = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    offered: list[str] = connection.scope.get("subprotocols", [])
+    return next((one.removeprefix(_KEY_PROTOCOL) for one in offered if one.startswith(_KEY_PROTOCOL)), "")

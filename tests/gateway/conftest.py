@@ -1,0 +1,40 @@
+"""A fleet with the simulated engine for all tests of the gateway, and a worker that does what a test tells it."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.gateway.serving import MODEL, Served, serving
+from tests.producer.tiny import TinyWorker
+from tests.tokenfleet.running import up
+
+
+@pytest.fixture(scope="session")
+def sim_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Redis of a fleet with two workers."""
+    with up(tmp_path_factory.mktemp("fleet"), "--model", MODEL, "--slots", "32") as running:
+        yield running.said["redis_url"]
+
+
+@pytest.fixture
+async def sim(sim_url: str) -> AsyncIterator[Served]:
+    """A gateway in front of that fleet."""
+    async with serving(sim_url) as served:
+        yield served
+
+
+@pytest.fixture
+async def worker(valkey: Redis) -> TinyWorker:
+    """The only worker of a fleet; it takes what the test tells it to."""
+    tiny = TinyWorker(valkey)
+    await tiny.join()
+    return tiny
+
+
+@pytest.fixture
+async def front(valkey_url: str, worker: TinyWorker) -> AsyncIterator[Served]:
+    """A gateway in front of that worker."""
+    del worker
+    async with serving(valkey_url) as served:
+        yield served

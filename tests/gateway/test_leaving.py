@@ -1,0 +1,99 @@
+"""What becomes of a job whose client has left."""
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from protocol.states import State
+from protocol.wire import JsonObject
+from tests.gateway.serving import CHAT, QUICK, Served, events, serving, taken
+from tests.producer.tiny import TinyWorker
+from tests.support.waiting import eventually
+
+STREAM = CHAT | {"stream": True}
+
+
+async def left(http: httpx.AsyncClient, worker: TinyWorker, body: JsonObject) -> str:
+    """A client submits, its job runs, and it closes the connection; the job's handle."""
+    asked = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+    attempt = await taken(worker)
+    if body.get("stream"):
+        await attempt.say("one ")
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    return str(attempt.handle)
+
+
+async def state_of(served: Served, handle: str) -> State:
+    return (await served.gateway.fleet.job(handle)).record.state
+
+
+@pytest.mark.parametrize("body", [STREAM, CHAT], ids=["stream", "whole"])
+async def test_the_job_of_a_client_that_left_is_cancelled(front: Served, worker: TinyWorker, body: JsonObject) -> None:
+    async with front.http() as http:
+        handle = await left(http, worker, body)
+
+    async def cancelled() -> bool:
+        return await state_of(front, handle) is State.CANCELLED
+
+    await eventually(cancelled)
+
+
+@pytest.mark.parametrize("body", [STREAM, CHAT], ids=["stream", "whole"])
+@pytest.mark.parametrize("keep", [True, 30])
+async def test_a_job_that_is_to_be_kept_goes_on(
+    front: Served, worker: TinyWorker, body: JsonObject, keep: float
+) -> None:
+    """Its client's leaving is noticed before that of the next one, whose job is not kept."""
+    async with front.http() as http:
+        kept = await left(http, worker, body | {"fleet": {"keep": keep}})
+        other = await left(http, worker, body)
+
+    async def cancelled() -> bool:
+        return await state_of(front, other) is State.CANCELLED
+
+    await eventually(cancelled)
+    assert await state_of(front, kept) is State.RUNNING
+
+
+async def test_a_job_waits_a_moment_for_its_client_to_come_back(valkey_url: str, worker: TinyWorker) -> None:
+    """Here to another gateway, while its own still waits."""
+    patient = replace(QUICK, leave_s=1.5)
+    async with serving(valkey_url, options=patient) as first, serving(valkey_url) as second, first.http() as http:
+        handle = await left(http, worker, STREAM)
+        async with second.http() as back, back.stream("GET", f"/v1/requests/{handle}/stream") as stream:
+            shown = events(stream.aiter_lines())
+            assert (await anext(shown)).text == "one "
+            await eventually(lambda: not first.gateway.leavings.waiting, timeout_s=10)
+            assert await state_of(first, handle) is State.RUNNING
+
+
+async def test_who_follows_anew_and_leaves_ends_it_too(front: Served, worker: TinyWorker) -> None:
+    async with front.http() as http:
+        asked = asyncio.create_task(http.post("/v1/chat/completions", json=STREAM))
+        attempt = await taken(worker)
+        await attempt.say("one ")
+        async with http.stream("GET", f"/v1/requests/{attempt.handle}/stream") as stream:
+            assert (await anext(events(stream.aiter_lines()))).text == "one "
+        await eventually(lambda: len(front.gateway.stays) == 1)
+        assert front.gateway.leavings.waiting == 1
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    async def cancelled() -> bool:
+        return await state_of(front, str(attempt.handle)) is State.CANCELLED
+
+    await eventually(cancelled)
+
+
+async def test_a_client_that_cancels(front: Served, worker: TinyWorker) -> None:
+    async with front.http() as http:
+        asked = asyncio.create_task(http.post("/v1/chat/completions", json=CHAT))
+        attempt = await taken(worker)
+        first = await http.post(f"/v1/requests/{attempt.handle}/cancel")
+        again = await http.post(f"/v1/requests/{attempt.handle}/cancel")
+        answer = await asked
+    assert [first.json()["status"], again.json()["status"]] == ["cancelled", "cancelled"]
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cancelled")

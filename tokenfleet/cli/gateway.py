@@ -1,0 +1,145 @@
+"""`tokenfleet gateway`: OpenAI's API over HTTP, as a process."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from tokenfleet.cli.options import json_option, load_settings, shared_options, wants_json
+from tokenfleet.cli.output import print_json
+
+if TYPE_CHECKING:
+    import socket
+
+    from producer.fleet import Fleet
+    from producer.gateway.auth import KeyRing
+    from producer.gateway.state import GatewayOptions
+    from protocol.settings import Settings
+
+LOOPBACK = "127.0.0.1"
+_SECONDS = click.FloatRange(0)
+
+
+@click.command("gateway")
+@click.option("--host", default=LOOPBACK, show_default=True, help="Where it listens.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--open", "everybody", is_flag=True, help="While there are no keys, let everybody in, as the tenant `default`."
+)
+@click.option("--wait", type=_SECONDS, default=600.0, show_default=True, help="Seconds for an answer in one piece.")
+@click.option(
+    "--leave",
+    type=_SECONDS,
+    default=5.0,
+    show_default=True,
+    help="Seconds that a client which left has to come back before its job is cancelled.",
+)
+@click.option(
+    "--grace",
+    type=_SECONDS,
+    default=30.0,
+    show_default=True,
+    help="Seconds that running answers may take when it is told to stop.",
+)
+@shared_options
+@json_option
+def command(host: str, port: int, everybody: bool, wait: float, leave: float, grace: float) -> None:  # noqa: FBT001 - click's signature
+    """Serve OpenAI's API over HTTP in front of a fleet.
+
+    Any OpenAI client reaches the fleet by its base URL, http://HOST:PORT/v1. Run as many gateways as you like: a stream
+    that breaks off at one goes on at another. The API is described at /docs. Needs `pip install 'tokenfleet[gateway]'`.
+
+    \b
+    Examples:
+      tokenfleet gateway --open
+      tokenfleet gateway --host 0.0.0.0 --port 80 --redis-url rediss://gateway@10.0.0.5:6380/0
+
+    At SIGTERM /ready turns 503 and nothing new is taken; what is being answered has --grace seconds, then streams are
+    told how to go on elsewhere. With --json one object on stdout says where it listens.
+
+    \b
+    Exit codes: 0 stopped, 2 not installed, the port is in use or the setting is invalid, 4 Redis did not answer.
+    """
+    settings = load_settings()
+    _check_installed()
+    from producer.gateway.server import allow_many_connections, listen
+    from producer.gateway.state import GatewayOptions
+
+    allow_many_connections()
+    listener = listen(host, port)
+    import uvloop
+
+    options = GatewayOptions(wait_s=wait, leave_s=leave)
+    uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
+
+
+def _check_installed() -> None:
+    """Say what is missing before anything is tried.
+
+    Raises:
+        SetupError: the extra is not installed.
+    """
+    from protocol.errors import SetupError
+
+    try:
+        import fastapi
+        import uvicorn
+    except ImportError:
+        raise SetupError("the gateway is not installed", "pip install 'tokenfleet[gateway]'") from None
+    del fastapi, uvicorn
+
+
+async def _serve(
+    settings: "Settings",
+    options: "GatewayOptions",
+    listener: "socket.socket",
+    *,
+    everybody: bool,
+    grace_s: float,
+    as_json: bool,
+) -> None:
+    """Until a signal; a second one ends it at once."""
+    from producer.fleet import Fleet
+    from producer.gateway.server import serve
+    from producer.gateway.state import Gateway
+    from protocol import store
+    from tokenfleet.signals import stop_event
+
+    task = asyncio.current_task()
+
+    def end_at_once() -> None:
+        if task:
+            task.cancel()
+
+    with stop_event(end_at_once) as stop:
+        async with Fleet(settings=settings) as fleet:
+            await store.wait_until_up(fleet.redis, settings.redis_patience_s, lambda: None)
+            gateway = Gateway(fleet, await _ring(fleet, everybody=everybody), options)
+            await serve(gateway, listener, stop, grace_s=grace_s, on_start=lambda: _announce(listener, as_json=as_json))
+
+
+async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
+    """Who is let in: those with a key, and everybody only where there is none and that was asked for.
+
+    Raises:
+        SetupError: nobody could be.
+    """
+    from producer.gateway.auth import Everybody, StoredKeys
+    from protocol.errors import SetupError
+
+    stored = StoredKeys(fleet.redis, fleet.settings.redis_patience_s)
+    if await stored.any_created():
+        return stored
+    if everybody:
+        return Everybody()
+    hint = "Create one with `tokenfleet keys create`, or let everybody in with --open."
+    raise SetupError("no API key was ever created, so nobody could come in", hint)
+
+
+def _announce(listener: "socket.socket", *, as_json: bool) -> None:
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if as_json:
+        print_json({"ready": True, "url": url})
+    else:
+        click.echo(f"OpenAI's API at {url}/v1, described at {url}/docs; Ctrl-C stops it.", err=True)
