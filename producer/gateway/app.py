@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from producer.gateway import catalogue, description, inference, jobs, socket
+from producer.gateway import batches, catalogue, description, files, inference, jobs, socket
 from producer.gateway.answers import failed
 from producer.gateway.failures import SlowBody, failure_of, other_status
 from producer.gateway.reading import ClientDisconnect
@@ -33,6 +33,10 @@ def application(gateway: Gateway) -> FastAPI:
     for path, look in _LOOKS.items():
         app.add_route(path, look, ["GET"])
     app.add_route("/v1/requests/{id}/cancel", jobs.cancel, ["POST"])
+    app.add_route("/v1/files", files.all_files, ["GET", "POST"])
+    app.add_route("/v1/files/{id}", files.one_file, ["GET", "DELETE"])
+    app.add_route("/v1/batches", batches.all_batches, ["GET", "POST"])
+    app.add_route("/v1/batches/{id}/cancel", batches.cancel, ["POST"])
     app.add_api_websocket_route("/v1/requests/{id}/ws", socket.serve)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
@@ -46,6 +50,8 @@ _LOOKS = {
     "/v1/models/{id:path}": catalogue.model,
     "/v1/requests/{id}": jobs.look,
     "/v1/requests/{id}/stream": jobs.stream,
+    "/v1/files/{id}/content": files.content,
+    "/v1/batches/{id}": batches.look,
     "/health": catalogue.health,
     "/ready": catalogue.ready,
 }

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from producer import bodies
+from producer.gateway import description_batches
 from producer.gateway.failures import STATUSES
 from producer.gateway.jobs import RequestView
 from producer.gateway.relay import PLACE
@@ -58,13 +59,18 @@ def document(title: str, version: str) -> JsonObject:
         "openapi": "3.1.0",
         "info": {"title": title, "version": version, "description": ABOUT},
         "security": [{"key": []}],
-        "paths": {**{path: {"post": _inference(path)} for path in _TITLES}, **_requests(), **_looks()},
+        "paths": {
+            **{path: {"post": _inference(path)} for path in _TITLES},
+            **_requests(),
+            **description_batches.paths(_responses),
+            **_looks(),
+        },
         "components": {"schemas": _schemas(), "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
 
 
 def _schemas() -> JsonObject:
-    found: JsonObject = {"Error": _ERROR, "Model": _MODEL}
+    found: JsonObject = {"Error": _ERROR, "Model": _MODEL, **description_batches.schemas(_TEMPLATE)}
     for endpoint, (asked, answered, _) in _TITLES.items():
         schema, more = bodies.schema_of(endpoint, _TEMPLATE)
         schema["properties"]["fleet"] = {"anyOf": [{"$ref": f"{_SCHEMAS}FleetOptions"}, {"type": "null"}]}

@@ -70,6 +70,8 @@ _KINDS: dict[str, _Kind] = {
     "permission_denied": _Kind(403, "permission_error"),
     "unknown_model": _Kind(404, CALLER, "model_not_found"),
     "unknown_job": _Kind(404, CALLER),
+    "unknown_file": _Kind(404, CALLER),
+    "unknown_batch": _Kind(404, CALLER),
     "conflicting_id": _Kind(409, CALLER, retry=False),
     "quota_exceeded": _Kind(429, "rate_limit_error", "rate_limit_exceeded"),
     "rate_limited": _Kind(429, "rate_limit_error", "rate_limit_exceeded"),
@@ -79,6 +81,9 @@ _KINDS: dict[str, _Kind] = {
     "library_missing": _Kind(503, SERVER),
     "not_allowed": _Kind(503, SERVER),
     "not_durable": _Kind(503, SERVER),
+    "output_failed": _Kind(503, SERVER),
+    # This gateway has no store for files.
+    "setup_error": _Kind(501, SERVER, retry=False),
     "gateway_closing": _Kind(503, SERVER),
     # A client that tried again would start a second job.
     "wait_timeout": _Kind(504, SERVER, retry=False),

@@ -20,14 +20,16 @@ _KEY_PROTOCOL = "tokenfleet-key."
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """How a gateway behaves. All in seconds."""
+    """How a gateway behaves."""
 
     wait_s: float = 600.0
-    """How long an answer that is not streamed is waited for."""
+    """Seconds that an answer which is not streamed is waited for."""
     leave_s: float = 5.0
-    """How long the job of a client that has left waits for it to come back."""
+    """Seconds that the job of a client which has left waits for it to come back."""
     body_s: float = 30.0
-    """How long a request's body may take to come."""
+    """Seconds that a request's body may take to come; of a file, each next piece of it."""
+    file_bytes: int = 512 * 1024 * 1024
+    """How large an uploaded file may be."""
     pace: Pace = field(default_factory=Pace)
 
 

@@ -1,6 +1,7 @@
 """A fleet with the simulated engine for all tests of the gateway, and a worker that does what a test tells it."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -33,8 +34,8 @@ async def worker(valkey: Redis) -> TinyWorker:
 
 
 @pytest.fixture
-async def front(valkey_url: str, worker: TinyWorker) -> AsyncIterator[Served]:
-    """A gateway in front of that worker."""
+async def front(valkey_url: str, worker: TinyWorker, tmp_path: Path) -> AsyncIterator[Served]:
+    """A gateway in front of that worker, with a store for files."""
     del worker
-    async with serving(valkey_url) as served:
+    async with serving(valkey_url, store=tmp_path / "store") as served:
         yield served

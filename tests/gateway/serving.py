@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -61,9 +62,11 @@ async def serving(
     options: GatewayOptions = QUICK,
     grace_s: float = 0.0,
     patience_s: float = 5.0,
+    store: Path | None = None,
 ) -> AsyncIterator[Served]:
     """A gateway on a free port for the length of a block."""
-    async with Fleet(settings=Settings(redis_url=redis_url, redis_patience_s=patience_s)) as fleet:
+    settings = Settings(redis_url=redis_url, redis_patience_s=patience_s, store=store)
+    async with Fleet(settings=settings) as fleet:
         gateway = Gateway(fleet, ring or Everybody(), options)
         listener = listen("127.0.0.1", 0)
         served = Served(gateway, f"http://127.0.0.1:{listener.getsockname()[1]}")

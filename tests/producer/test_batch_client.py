@@ -89,7 +89,8 @@ async def test_deleting(stored: Fleet, store: FileStore, worker: TinyWorker, sou
     "bad",
     [
         {"metadata": {"k" * 65: "v"}},
-        {"window": 0},
+        {"deadline": 0},
+        {"windows": 10},
         {"max_errors": -1},
         {"on_invalid": "maybe"},
         {"priority": "urgent"},

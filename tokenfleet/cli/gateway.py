@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tokenfleet.cli.options import json_option, load_settings, shared_options, wants_json
+from tokenfleet.cli.options import json_option, load_settings, shared_options, store_option, wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -41,17 +41,20 @@ _SECONDS = click.FloatRange(0)
     show_default=True,
     help="Seconds that running answers may take when it is told to stop.",
 )
+@store_option
 @shared_options
 @json_option
 def command(host: str, port: int, everybody: bool, wait: float, leave: float, grace: float) -> None:  # noqa: FBT001 - click's signature
     """Serve OpenAI's API over HTTP in front of a fleet.
 
     Any OpenAI client reaches the fleet by its base URL, http://HOST:PORT/v1. Run as many gateways as you like: a stream
-    that breaks off at one goes on at another. The API is described at /docs. Needs `pip install 'tokenfleet[gateway]'`.
+    that breaks off at one goes on at another. The API is described at /docs. Files and batches need --store, and a
+    `tokenfleet batch-runner` with the same folder. Needs `pip install 'tokenfleet[gateway]'`.
 
     \b
     Examples:
       tokenfleet gateway --open
+      tokenfleet gateway --store /srv/batches
       tokenfleet gateway --host 0.0.0.0 --port 80 --redis-url rediss://gateway@10.0.0.5:6380/0
 
     At SIGTERM /ready turns 503 and nothing new is taken; what is being answered has --grace seconds, then streams are
@@ -83,10 +86,11 @@ def _check_installed() -> None:
 
     try:
         import fastapi
+        import python_multipart
         import uvicorn
     except ImportError:
         raise SetupError("the gateway is not installed", "pip install 'tokenfleet[gateway]'") from None
-    del fastapi, uvicorn
+    del fastapi, python_multipart, uvicorn
 
 
 async def _serve(

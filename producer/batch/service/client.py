@@ -36,9 +36,10 @@ class Batches:
     Whatever has to do with files needs the store: `settings.store`, the folder that the batch runners have too.
     """
 
-    def __init__(self, fleet: "Fleet") -> None:
-        """Use a client's connection and settings."""
+    def __init__(self, fleet: "Fleet", tenant: str = "") -> None:
+        """Use a client's connection and settings; for `tenant`, the client's own by default."""
         self._fleet = fleet
+        self._tenant = tenant or fleet.tenant
 
     async def submit(
         self,
@@ -188,10 +189,6 @@ class Batches:
     @property
     def _store(self) -> FileStore:
         return store_at(self._fleet.settings.store)
-
-    @property
-    def _tenant(self) -> str:
-        return self._fleet.tenant
 
     async def _patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await patiently(attempt, self._fleet.settings.redis_patience_s)

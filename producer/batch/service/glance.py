@@ -1,15 +1,18 @@
-"""A glance at an input before its batch is created: which endpoint its rows are for."""
+"""A glance at an input before its batch is created: which endpoint and which model its rows are for."""
 
 import gzip
 import zlib
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from protocol import wire
 from protocol.errors import InvalidRequest
 from protocol.messages import Endpoint
+from protocol.wire import JsonObject
 
+T = TypeVar("T")
 LINES_LOOKED_AT = 1_000
 _LONGEST = 64 * 1024 * 1024
 _ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
@@ -21,21 +24,39 @@ def endpoint_of(path: Path) -> Endpoint:
 
     A file without such a row gets the most common one, and is refused when a runner validates it.
     """
+    return _first(path, _endpoint) or DEFAULT
+
+
+def model_of(path: Path) -> str:
+    """The model of the first row that names one; empty when none of those that are looked at does."""
+    return _first(path, _model) or ""
+
+
+def _first(path: Path, find: Callable[[JsonObject], T | None]) -> T | None:
     packed = path.suffix == ".gz"
     try:
         with path.open("rb") as plain, gzip.GzipFile(fileobj=plain) if packed else plain as reader:
             for line in islice(iter(lambda: reader.readline(_LONGEST), b""), LINES_LOOKED_AT):
-                if found := _endpoint(line):
+                if (row := _row(line)) and (found := find(row)):
                     return found
     except (OSError, EOFError, zlib.error):
         pass
-    return DEFAULT
+    return None
 
 
-def _endpoint(line: bytes) -> Endpoint | None:
+def _row(line: bytes) -> JsonObject | None:
     try:
         row = wire.loads(line.removeprefix(b"\xef\xbb\xbf").strip())
     except InvalidRequest:
         return None
-    url = row.get("url") if isinstance(row, dict) else None
-    return next((endpoint for endpoint in _ENDPOINTS if endpoint == url), None)
+    return row if isinstance(row, dict) else None
+
+
+def _endpoint(row: JsonObject) -> Endpoint | None:
+    return next((endpoint for endpoint in _ENDPOINTS if endpoint == row.get("url")), None)
+
+
+def _model(row: JsonObject) -> str | None:
+    body = row.get("body")
+    model = body.get("model") if isinstance(body, dict) else None
+    return model if isinstance(model, str) else None

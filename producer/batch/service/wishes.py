@@ -41,8 +41,10 @@ def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
     """A batch's description, still without its file.
 
     Raises:
-        InvalidRequest: a wish breaks a rule.
+        InvalidRequest: a wish breaks a rule, or there is no such wish.
     """
+    if unknown := sorted(wishes.keys() - Wishes.__annotations__.keys()):
+        raise InvalidRequest(f"{unknown[0]}: there is no such option")
     window_s = requests.seconds("deadline", wishes.get("deadline", DAY_S), least=1.0)
     priority = requests.priority_of(JobRequest(priority=wishes.get("priority", "medium")))
     metadata = checked_metadata(wishes.get("metadata", {}))

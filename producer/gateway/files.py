@@ -1,0 +1,88 @@
+"""`/v1/files`: the input and output of batches, in the store that the batch runners have too."""
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
+from producer.gateway.answers import answered
+from producer.gateway.auth import Grant
+from producer.gateway.paging import limit_of, page
+from producer.gateway.state import gateway_of
+from producer.gateway.uploads import uploaded
+from protocol.errors import InvalidRequest, UnknownFile
+
+MOST_LISTED = 10_000
+
+
+async def all_files(request: Request) -> Response:
+    """`POST /v1/files` and `GET /v1/files`: put a file into the store; those that are there, the newest first.
+
+    Raises:
+        FleetError: it is refused, or there is no store.
+        ClientDisconnect: the client left before the file was complete.
+    """
+    return await (_put if request.method == "POST" else _list)(request)
+
+
+async def one_file(request: Request) -> Response:
+    """`GET /v1/files/{id}` and `DELETE /v1/files/{id}`.
+
+    Raises:
+        FleetError: it is not there, or not this key's.
+    """
+    grant, store = await _asked(request)
+    file_id = request.path_params["id"]
+    if request.method != "DELETE":
+        return answered((await asyncio.to_thread(store.get, grant.tenant, file_id)).as_json())
+    await asyncio.to_thread(store.delete, grant.tenant, file_id)
+    return answered({"id": file_id, "object": "file", "deleted": True})
+
+
+async def content(request: Request) -> Response:
+    """`GET /v1/files/{id}/content`: its bytes, as they were put there or written.
+
+    Raises:
+        FleetError: as `one_file`.
+    """
+    grant, store = await _asked(request)
+    path = await asyncio.to_thread(store.path, grant.tenant, request.path_params["id"])
+    return FileResponse(path, media_type="application/octet-stream")
+
+
+async def _put(request: Request) -> Response:
+    grant, store = await _asked(request)
+    gateway = gateway_of(request)
+    gateway.check_open()
+    options = gateway.options
+    async with uploaded(request, options.file_bytes, options.body_s) as upload:
+        return answered((await asyncio.to_thread(store.put, grant.tenant, upload.file, upload.filename)).as_json())
+
+
+async def _list(request: Request) -> Response:
+    grant, store = await _asked(request)
+    limit, asked = limit_of(request, MOST_LISTED, MOST_LISTED), request.query_params
+    if (purpose := asked.get("purpose", "")) not in ("", *PURPOSES):
+        raise InvalidRequest(f"purpose: one of {', '.join(PURPOSES)} is required")
+    if (order := asked.get("order", "desc")) not in ("asc", "desc"):
+        raise InvalidRequest("order: asc or desc is required")
+    found = await asyncio.to_thread(store.list, grant.tenant)
+    found = found if order == "desc" else found[::-1]
+    shown = [file for file in _behind(found, asked.get("after", "")) if purpose in ("", file.purpose)]
+    return answered(page([file.as_json() for file in shown[: limit + 1]], limit))
+
+
+def _behind(files: list[StoredFile], after: str) -> list[StoredFile]:
+    if not after:
+        return files
+    places = [place for place, file in enumerate(files) if file.id == after]
+    if not places:
+        raise UnknownFile("there is no such file to list from")
+    return files[places[0] + 1 :]
+
+
+async def _asked(request: Request) -> tuple[Grant, FileStore]:
+    gateway = gateway_of(request)
+    grant = await gateway.admit(request)
+    return grant, store_at(gateway.fleet.settings.store)

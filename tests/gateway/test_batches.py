@@ -1,0 +1,278 @@
+"""Files and batches over HTTP, by OpenAI's own client."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from openai.types import Batch
+
+from producer.batch.store import FileStore
+from producer.gateway.auth import Grant
+from producer.gateway.state import GatewayOptions
+from protocol.batches import BatchName
+from protocol.states import Priority
+from protocol.wire import loads
+from tests.gateway.serving import MODEL, QUICK, Ring, Served, serving
+from tests.producer.batch_files import row
+from tests.producer.served import owned
+from tests.support.waiting import eventually
+
+CHAT: Final = "/v1/chat/completions"
+NAMED = b'--a\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--a--\r\n'
+GRANTS = {
+    "ours": Grant("default", ""),
+    "theirs": Grant("other", ""),
+    "low": Grant("default", "", priorities=(Priority.LOW,)),
+    "high": Grant("default", "", priorities=(Priority.HIGH,)),
+    "narrow": Grant("default", "", models=(MODEL,)),
+    "elsewhere": Grant("default", "", models=("another",)),
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "store")
+
+
+@pytest.fixture
+async def stored(sim_url: str, store: FileStore) -> AsyncIterator[Served]:
+    """A gateway with a store, in front of a fleet."""
+    async with serving(sim_url, ring=Ring(GRANTS), store=store.folder) as served:
+        yield served
+
+
+@pytest.fixture
+async def sdk(stored: Served) -> AsyncIterator[AsyncOpenAI]:
+    async with stored.sdk("ours") as client:
+        yield client
+
+
+def rows(count: int, **body: Any) -> bytes:
+    return "\n".join(row(f"r{n}", f"say {n}", model=MODEL, **body) for n in range(count)).encode()
+
+
+async def put(sdk: AsyncOpenAI, content: bytes, name: str = "in.jsonl") -> str:
+    return (await sdk.files.create(file=(name, content), purpose="batch")).id
+
+
+async def create(sdk: AsyncOpenAI, file_id: str, **more: Any) -> Batch:
+    return await sdk.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h", **more)
+
+
+async def run_to_end(stored: Served, store: FileStore, sdk: AsyncOpenAI, batch: Batch) -> Batch:
+    async def ended() -> Batch | None:
+        seen = await sdk.batches.retrieve(batch.id)
+        return seen if seen.status in ("completed", "failed", "expired", "cancelled") else None
+
+    async with owned(stored.gateway.fleet, store, BatchName("default", batch.id)):
+        found = await eventually(ended, 20)
+    assert found
+    return found
+
+
+async def test_a_file_goes_in_and_comes_back_as_it_was(sdk: AsyncOpenAI) -> None:
+    content = rows(3) + b"\r\n\r\n--not the boundary\r\n"
+    made = await sdk.files.create(file=("eins.jsonl", content), purpose="batch")
+    assert (made.bytes, made.filename, made.purpose, made.object) == (len(content), "eins.jsonl", "batch", "file")
+    assert await sdk.files.retrieve(made.id) == made
+    assert (await sdk.files.content(made.id)).content == content
+    assert (await sdk.files.delete(made.id)).deleted
+    for verb in (sdk.files.retrieve, sdk.files.content, sdk.files.delete):
+        with pytest.raises(openai.NotFoundError) as refused:
+            await verb(made.id)
+        assert refused.value.code == "unknown_file"
+
+
+async def test_files_are_listed_page_by_page(sdk: AsyncOpenAI) -> None:
+    ids = {await put(sdk, rows(1), f"{n}.jsonl") for n in range(5)}
+    first = await sdk.files.list(limit=2)
+    assert (len(first.data), first.has_more) == (2, True)
+    listed = [file.id async for file in sdk.files.list(limit=2)]
+    assert (len(listed), set(listed)) == (5, ids)
+    assert [file.id async for file in sdk.files.list(order="asc", limit=3)] == listed[::-1]
+    assert [file.id async for file in sdk.files.list(purpose="batch_output")] == []
+    with pytest.raises(openai.NotFoundError):
+        await sdk.files.list(after="file-nowhere")
+
+
+async def test_a_batch_runs_to_its_results(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
+    file_id = await put(sdk, rows(4))
+    made = await create(sdk, file_id, metadata={"whose": "mine"})
+    assert (made.status, made.input_file_id, made.metadata) == ("validating", file_id, {"whose": "mine"})
+    done = await run_to_end(stored, store, sdk, made)
+    assert done.status == "completed"
+    assert done.request_counts
+    assert (done.request_counts.total, done.request_counts.completed) == (4, 4)
+    assert done.output_file_id
+    lines = [loads(line) for line in (await sdk.files.content(done.output_file_id)).content.splitlines()]
+    assert {line["custom_id"] for line in lines} == {"r0", "r1", "r2", "r3"}
+    assert [file.id async for file in sdk.files.list(purpose="batch_output")] == [done.output_file_id]
+    with pytest.raises(openai.BadRequestError, match="purpose"):
+        await create(sdk, done.output_file_id)
+
+
+async def test_a_packed_file_runs_as_a_plain_one(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
+    made = await create(sdk, await put(sdk, gzip.compress(rows(2)), "in.jsonl.gz"))
+    assert (await run_to_end(stored, store, sdk, made)).status == "completed"
+
+
+async def test_a_bad_file_fails_its_batch_with_the_lines(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
+    made = await create(sdk, await put(sdk, rows(1) + b"\nnonsense"))
+    failed = await run_to_end(stored, store, sdk, made)
+    assert failed.status == "failed"
+    assert failed.errors
+    assert failed.errors.data
+    assert [(error.line, error.code) for error in failed.errors.data] == [(2, "invalid_json_line")]
+
+
+async def test_batches_are_listed_page_by_page_and_cancelled(
+    stored: Served, store: FileStore, sdk: AsyncOpenAI
+) -> None:
+    file_id = await put(sdk, rows(1))
+    made = [(await create(sdk, file_id)).id for _ in range(5)]
+    assert [batch.id async for batch in sdk.batches.list(limit=2)][:5] == made[::-1]
+    last = await sdk.batches.list(limit=5)
+    assert [batch.id for batch in last.data] == made[::-1]
+    assert (await sdk.batches.cancel(made[0])).status == "cancelling"
+    withdrawn = await sdk.batches.retrieve(made[0])
+    assert (await run_to_end(stored, store, sdk, withdrawn)).status == "cancelled"
+    assert (await sdk.batches.cancel(made[0])).status == "cancelled"
+
+
+async def test_another_tenants_are_not_there(stored: Served, sdk: AsyncOpenAI) -> None:
+    file_id = await put(sdk, rows(1))
+    batch = await create(sdk, file_id)
+    async with stored.sdk("theirs") as other:
+        assert [file.id async for file in other.files.list()] == []
+        assert [one.id async for one in other.batches.list()] == []
+        asks: list[Any] = [
+            *(other.files.retrieve(file_id), other.files.content(file_id), other.files.delete(file_id)),
+            *(other.batches.retrieve(batch.id), other.batches.cancel(batch.id), create(other, file_id)),
+        ]
+        for ask in asks:
+            with pytest.raises(openai.NotFoundError):
+                await ask
+    async with stored.sdk("nobody") as nobody:
+        for ask in (nobody.files.list(), nobody.batches.list(), put(nobody, b"x"), create(nobody, file_id)):
+            with pytest.raises(openai.AuthenticationError):
+                await ask
+    assert (await sdk.batches.retrieve(batch.id)).status == "validating"
+
+
+async def test_a_key_gives_its_batches_no_more_than_it_has(stored: Served, sdk: AsyncOpenAI) -> None:
+    file_id = await put(sdk, rows(1))
+
+    async def spec(key: str, **fleet: Any) -> tuple[Priority, str | None]:
+        async with stored.sdk(key) as client:
+            batch = await create(client, file_id, extra_body={"fleet": fleet})
+        found = (await stored.gateway.fleet.batches.get(batch.id)).spec
+        return found.priority, found.model
+
+    assert await spec("ours") == (Priority.MEDIUM, None)
+    assert await spec("ours", priority="low", model="x") == (Priority.LOW, "x")
+    assert await spec("low") == (Priority.LOW, None)
+    # A row that names another model can't leave the one that was looked at.
+    assert await spec("narrow") == (Priority.MEDIUM, MODEL)
+    for key, fleet in (("high", {}), ("low", {"priority": "medium"})):
+        with pytest.raises(openai.PermissionDeniedError):
+            await spec(key, **fleet)
+    for key, fleet in (("elsewhere", {}), ("narrow", {"model": "x"})):
+        with pytest.raises(openai.NotFoundError):
+            await spec(key, **fleet)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"endpoint": "/v1/responses"},
+        {"completion_window": "soon"},
+        {"completion_window": "9999h"},
+        {"metadata": {"a": 1}},
+        {"metadata": {str(n): "x" for n in range(17)}},
+        {"output_expires_after": {"anchor": "created_at", "seconds": 3600}},
+        {"fleet": {"priority": "high"}},
+        {"fleet": {"deadline": 0}},
+        {"fleet": {"secret words": 1}},
+        {"input_file_id": None},
+    ],
+    ids=range(10),
+)
+async def test_what_no_batch_may_be_is_refused(stored: Served, sdk: AsyncOpenAI, change: dict[str, Any]) -> None:
+    body = {"input_file_id": await put(sdk, rows(1)), "endpoint": CHAT, "completion_window": "24h"} | change
+    async with stored.http("ours") as http:
+        refused = await http.post("/v1/batches", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
+        assert "secret" not in refused.text
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "file-../../x", "", "file-" + "x" * 100, "file-gone"])
+async def test_no_file_of_the_host_is_an_input(stored: Served, name: str) -> None:
+    body = {"input_file_id": name, "endpoint": CHAT, "completion_window": "24h"}
+    async with stored.http("ours") as http:
+        assert (await http.post("/v1/batches", json=body)).json()["error"]["code"] == "unknown_file"
+
+
+@pytest.mark.parametrize(
+    ("status", "more"),
+    [
+        (415, {"json": {"purpose": "batch"}}),
+        (400, {"files": {"file": b"x"}}),
+        (400, {"files": {"file": b"x"}, "data": {"purpose": "fine-tune"}}),
+        (400, {"files": {"other": b"x"}, "data": {"purpose": "batch"}}),
+        (400, {"files": {"file": b"x"}, "data": {"purpose": "batch", "expires_after[seconds]": "3600"}}),
+        (400, {"files": [("file", b"x"), ("file", b"y")], "data": {"purpose": "batch"}}),
+        (400, {"files": {"file": ("x" * 300, b"x")}, "data": {"purpose": "batch"}}),
+        (400, {"content": b"nonsense", "headers": {"content-type": "multipart/form-data; boundary=a"}}),
+        (400, {"content": NAMED, "headers": {"content-type": "multipart/form-data; boundary=a; charset=undefined"}}),
+        (400, {"content": b"--a\r\n", "headers": {"content-type": "multipart/form-data"}}),
+        (400, {"content": b"", "headers": {"content-type": "multipart/form-data; boundary=a"}}),
+    ],
+    ids=range(11),
+)
+async def test_what_is_no_upload_is_refused(
+    stored: Served, store: FileStore, status: int, more: dict[str, Any]
+) -> None:
+    async with stored.http("ours") as http:
+        refused = await http.post("/v1/files", **more)
+    assert refused.status_code == status, refused.text
+    assert refused.json()["error"]["code"] in ("invalid_request", "unsupported_media_type")
+    assert store.list("default") == []
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=99999999999", "limit=-1", "limit=²"])
+async def test_a_limit_is_a_number_in_its_range(stored: Served, query: str) -> None:
+    async with stored.http("ours") as http:
+        for path in ("/v1/files", "/v1/batches"):
+            assert (await http.get(f"{path}?{query}")).status_code == 400
+
+
+async def test_a_file_has_its_bounds(sim_url: str, store: FileStore) -> None:
+    small = GatewayOptions(file_bytes=1000, body_s=0.2)
+    async with serving(sim_url, options=small, store=store.folder) as served:
+        async with served.sdk() as sdk:
+            await put(sdk, b"x" * 1000)
+            with pytest.raises(openai.APIStatusError) as refused:
+                await put(sdk, b"x" * 200_000)
+        assert refused.value.status_code == 413
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        head = (
+            "POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 900\r\ncontent-type: multipart/form-data; boundary=a"
+        )
+        writer.write(f"{head}\r\n\r\n--a\r\n".encode())
+        async with asyncio.timeout(10):
+            assert b" 408 " in await reader.readline()
+        writer.close()
+    assert len(store.list("default")) == 1
+
+
+async def test_without_a_store_there_are_none(sim_url: str) -> None:
+    async with serving(sim_url, options=QUICK) as served, served.sdk() as sdk:
+        for ask in (sdk.files.list(), put(sdk, b"x"), create(sdk, "file-x")):
+            with pytest.raises(openai.APIStatusError) as refused:
+                await ask
+            assert (refused.value.status_code, refused.value.code) == (501, "setup_error")
