@@ -53,6 +53,7 @@ class Course:
         self._window = Window(options.window, shards)
         self._stopped: asyncio.Future[BatchEnd] = self._loop.create_future()
         self._spared = self._facts.bad
+        self._over = False
 
     @classmethod
     async def open(cls, fleet: Fleet, outlets: Outlets, options: BatchOptions, book: Ledger, *, resumed: bool) -> Self:
@@ -77,13 +78,15 @@ class Course:
         with ExitStack() as stack:
             if self._facts.state == TIDYING:
                 await in_thread(lambda: tidy(self._outlets, self._book, self._facts.batch_id))
+            # Before the files are opened, which makes those that are not there.
+            self._over = self._facts.state == BatchEnd.COMPLETED and self._outlets.whole(self._book)
             self._output = self._outlets.opened(stack, anew=not self._resumed)
             await in_thread(self._go_on)
             ends_at = self._ends_at()
             self._teller = Teller(self.summary, self._window, ends_at, self._loop.time, on_progress, on_row)
             stack.callback(self._teller.end)
             self._teller.tell(())
-            if self._facts.state == BatchEnd.COMPLETED and not self.summary.rows_unfinished:
+            if self._over and not self.summary.rows_unfinished:
                 self._outlets.remove_work()
                 return self.summary
             self._desk = Desk(self._output, self._book, self.summary, self._tell, dedup=self._options.dedup)
@@ -103,12 +106,12 @@ class Course:
             # Who goes on all the same allows as many failures once more.
             self._spared = self._book.counts().failed
         if self._resumed:
-            if self._facts.state != BatchEnd.COMPLETED or not self._outlets.published:
+            if not self._over:
                 for file, lines in self._output.files.items():
                     if isinstance(lines, LineFile):
                         repair(self._book, file, lines, self._facts)
             recount(self.summary, self._book)
-        if self.summary.rows_unfinished or self._facts.state != BatchEnd.COMPLETED:
+        if self.summary.rows_unfinished or not self._over:
             self._facts = replace(self._facts, state=RUNNING, ended_ms=None)
             self._book.set_facts(self._facts)
 
