@@ -8,14 +8,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Self, cast
 
-from producer import requests
 from producer.batch import ends, strays
 from producer.batch.collect import Collector
 from producer.batch.desk import Desk
 from producer.batch.feed import Feeder, Terms
 from producer.batch.fetch import RowReader
 from producer.batch.ledger import Ledger
-from producer.batch.options import BatchOptions
+from producer.batch.options import BatchOptions, check_priority
 from producer.batch.outlets import Outlets
 from producer.batch.output import LineFile
 from producer.batch.progress import Progress, Teller
@@ -28,7 +27,6 @@ from producer.batch.threads import in_thread
 from producer.batch.tidy import tidy
 from producer.batch.window import Window
 from producer.fleet import Fleet
-from producer.requests import JobRequest
 from producer.routing import shard_of
 from protocol.errors import UnknownModel
 from protocol.handle import Handle, Shard
@@ -211,7 +209,7 @@ class Course:
             batch_id=self._facts.batch_id,
             model=self._facts.model,
             endpoint=cast("Endpoint", self._facts.endpoint),
-            priority=requests.priority_of(JobRequest(priority=self._options.priority)),
+            priority=check_priority(self._options.priority),
             ends_at=ends_at,
             durable=self._options.durable,
             stream=self._options.stream,

@@ -126,7 +126,7 @@ async def test_files_that_can_not_be_used_are_refused_and_nothing_is_overwritten
     for source, target in ((there, there), (missing, there), (there, tmp_path / "no" / "folder")):
         with pytest.raises(errors.SetupError):
             await run_batch(fleet, source, target)
-    for options in ({"limit": -1}, {"window": 0}, {"priority": "urgent"}, {"deadline": -1}):
+    for options in ({"limit": -1}, {"window": 0}, {"priority": "urgent"}, {"priority": "high"}, {"deadline": -1}):
         with pytest.raises(errors.InvalidRequest):
             await run_batch(fleet, there, tmp_path / "out", **options)
     assert there.read_text() == "keep me"
