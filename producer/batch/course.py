@@ -32,6 +32,8 @@ from protocol.errors import UnknownModel
 from protocol.handle import Handle, Shard
 from protocol.messages import Endpoint, ModelRecord
 
+TELL_S = 1.0
+
 
 class Course:
     """One run of a batch whose rows are planned; `open` it, then `run` it once."""
@@ -137,7 +139,7 @@ class Course:
     async def _until_stopped(
         self, rows: Coroutine[None, None, None], cancel: asyncio.Event | None, ends_at: float | None
     ) -> BatchEnd:
-        tasks: list[asyncio.Future[Any]] = [asyncio.create_task(rows)]
+        tasks: list[asyncio.Future[Any]] = [asyncio.create_task(rows), asyncio.create_task(self._keep_telling())]
         if cancel is not None:
             tasks.append(asyncio.create_task(self._stop_once(cancel)))
         if ends_at is not None:
@@ -154,6 +156,12 @@ class Course:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return BatchEnd.COMPLETED
+
+    async def _keep_telling(self) -> None:
+        """Also while no row ends: who waits sees that it stands still, and that the deadline looks missed."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            self._teller.tell(())
 
     async def _stop_once(self, cancel: asyncio.Event) -> None:
         await cancel.wait()
