@@ -109,7 +109,7 @@ async def test_a_runner_runs_the_batches_of_all_tenants(guarded_server: Server, 
                 *_, last = [record async for record in fleet.batches.watch(name.id)]
                 assert (last.status, last.counts.completed) == (BatchStatus.COMPLETED, 5)
                 assert [record.name for record in await fleet.batches.list()] == [name]
-                later = (await fleet.batches.submit(rows(tmp_path), window=3600)).name
+                later = (await fleet.batches.submit(rows(tmp_path), deadline=3600)).name
                 await fleet.batches.cancel(later.id)
                 *_, last = [record async for record in fleet.batches.watch(later.id)]
                 assert last.status is BatchStatus.CANCELLED
