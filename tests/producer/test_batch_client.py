@@ -89,10 +89,12 @@ async def test_deleting(stored: Fleet, store: FileStore, worker: TinyWorker, sou
     "bad",
     [
         {"metadata": {"k" * 65: "v"}},
-        {"window": 0},
+        {"deadline": 0},
+        {"window": "6h"},
         {"max_errors": -1},
         {"on_invalid": "maybe"},
         {"priority": "urgent"},
+        {"priority": "high"},
         {"endpoint": "/v1/nothing"},
     ],
 )

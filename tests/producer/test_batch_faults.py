@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer import routing
-from producer.batch import collect, results, run_batch
+from producer.batch import Progress, collect, course, results, run_batch
 from producer.fleet import Fleet
 from protocol import errors, keys
 from protocol.call import Call, run
@@ -145,6 +145,20 @@ async def test_a_batch_that_is_broken_off_cancels_its_rows(
     with pytest.raises(asyncio.CancelledError):
         await running
     await until_queued(redis, 0)
+
+
+async def test_a_batch_tells_where_it_stands_while_no_row_ends(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(course, "TELL_S", 0.01)
+    source, target = files
+    source.write_text(row("r0"))
+    news: list[Progress] = []
+    running = asyncio.create_task(run_batch(fleet, source, target, on_progress=news.append))
+    await eventually(lambda: len(news) > 3)
+    assert {one.rows_out for one in news} == {0}
+    async with serving(worker):
+        assert (await running).rows_out == 1
 
 
 async def test_rows_wait_for_workers_that_redis_has_forgotten(
