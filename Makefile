@@ -23,7 +23,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
 
 # Half of the tests by their time; they mostly wait, so `make check` runs the other half beside it.
-SOME := $(addprefix tests/,access batches compose house input journey kill producer protocol sim simulate)
+SOME := $(addprefix tests/,access house input producer protocol sim simulate)
 
 # What the CPU build of vLLM brings along and dies of when it is imported.
 UNWANTED := torchvision torchaudio torchcodec triton

@@ -63,6 +63,10 @@ class Place:
         self.attempt = self.seq = 0
         return [Restart(BEHIND)]
 
+    def unseal(self) -> None:
+        """The store has lost the seal that was delivered last: another frame may come in its place."""
+        self.seq -= 1
+
     def without_log(self, standing: Standing) -> list[Step]:
         """The job has ended and its log is gone, or never was."""
         end = Frame(standing.attempt, standing.frames + 1, seal=standing.state)

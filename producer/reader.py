@@ -7,20 +7,22 @@ from typing import TypeVar, cast
 
 from redis.asyncio import Redis
 
-from producer.events import End, Event, whole
-from producer.follow import Place, Sealed, Step
+from producer.events import End, Event, Restart, whole
+from producer.follow import BEHIND, Place, Sealed, Step
 from producer.hub import Hub, Subscription
 from protocol import frames, functions, keys, reads
 from protocol.call import Call, patiently, run, run_all, value_of
 from protocol.errors import FleetError, InvalidRequest, UnknownJob, WaitTimeout
+from protocol.frames import parse_position
 from protocol.handle import Handle
 from protocol.messages import Frame, Outcome
+from protocol.reads import Standing
 
 FRAMES_A_READ = 50
 """What a reader holds decoded, however slow it is: a frame of 300 bytes takes 3 KB so."""
 
-_End = tuple[Outcome, bool]
-"""Of a job: its outcome, and whether that is read only once."""
+_End = tuple[Outcome, Standing]
+"""Of a job: its outcome, and how it stands."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -63,12 +65,12 @@ class Reader:
         standing, outcome = await self._both(reads.standing(handle), reads.outcome(handle))
         if standing is None:
             raise _unknown()
-        return (outcome, standing.once) if outcome else None
+        return (outcome, standing) if outcome else None
 
     async def _taken(self, handle: Handle, end: _End) -> Outcome:
         """The outcome of a job that ended, which is forgotten where it asked for that."""
-        outcome, once = end
-        if once:
+        outcome, standing = end
+        if standing.once:
             # Now that it is here. Where that fails, or this user may not, its retention ends it.
             with suppress(FleetError):
                 await run(self._redis, functions.forget(handle, outcome.attempt))
@@ -89,9 +91,11 @@ class Reader:
                     if not isinstance(step, Sealed):
                         yield step
                         continue
-                    for event in await self._ending(handle, step):
+                    for event in (events := await self._ending(handle, step)):
                         yield event
-                    return
+                    if events:
+                        return
+                    place.unseal()
 
     async def _steps(
         self, handle: Handle, place: Place, heard: Iterable[bytes] | None, subscription: Subscription
@@ -130,12 +134,19 @@ class Reader:
         return steps if sealed or not standing.state.terminal else steps + place.without_log(standing)
 
     async def _ending(self, handle: Handle, sealed: Sealed) -> list[Event]:
+        """The last events; none where the store has lost the end that was heard, and the job lives again.
+
+        Where it has ended anew meanwhile, what it said then counts.
+        """
         end = await self._ended(handle)
         if end is None:
-            raise _unknown()
-        outcome = await self._taken(handle, end)
-        result = whole(sealed.id, outcome) if sealed.alone else None
-        return [*([result] if result else []), End(sealed.id, outcome)]
+            return []
+        outcome, (_, standing) = await self._taken(handle, end), end
+        anew = standing.attempt != parse_position(sealed.id)[0]
+        end_id = Frame(standing.attempt, standing.frames + 1).id if anew else sealed.id
+        result = whole(end_id, outcome) if sealed.alone or anew else None
+        begin = [Restart(BEHIND)] if anew and result and not sealed.alone else []
+        return [*begin, *([result] if result else []), End(end_id, outcome)]
 
     async def _page(self, handle: Handle, place: Place) -> list[Frame]:
         call = reads.log_after(handle, place.position, FRAMES_A_READ)

@@ -38,7 +38,7 @@ from worker.engine.vllm.metrics import ALL_PATH, caches, read
 ROWS = 160
 ENGINE_CORE, OTHER_CORE = 0, 1
 SEQUENCES = 4
-BLOCKS = 36
+BLOCKS = 32
 """Of 128 tokens each. Four rows that run hold up to 28 where they share nothing; eight preambles hold 40."""
 READY_S = 60.0
 LONGEST_S = 1_800.0

@@ -26,7 +26,7 @@ from bench.sim.faults import Injector
 from bench.sim.network import Fate, Network
 from bench.sim.oracle import Oracle, Violation
 from bench.sim.roles import LEASE_S, Fleet
-from bench.sim.store import Store
+from bench.sim.store import EPOCH_S, Store
 from bench.sim.world import World
 from protocol import keys
 from protocol.call import Arg
@@ -199,7 +199,7 @@ class _StoreClock(FakeStoreClock):
     run: Run
 
     def time(self) -> float:
-        return self.run.store.time() if hasattr(self, "run") else 1_700_000_000.0
+        return self.run.store.time() if hasattr(self, "run") else EPOCH_S
 
 
 @contextmanager

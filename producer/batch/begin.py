@@ -2,7 +2,6 @@
 
 import secrets
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,8 +15,7 @@ from producer.batch.resume import RUNNING, check_options
 from producer.batch.source import check_unchanged
 from producer.batch.threads import in_thread
 from producer.fleet import Fleet
-from protocol.errors import BatchInvalid, SetupError
-from protocol.messages import ModelRecord
+from protocol.errors import SetupError
 
 
 async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> tuple[Ledger, bool]:
@@ -63,9 +61,9 @@ async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOption
     models = await fleet.models()
     book = Ledger.create(outlets.state)
     try:
-        rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, dedup=options.dedup)
+        rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, options.dedup, models)
         taken = await intake.take_in(source, book, rules, spool=outlets.spool, limit=options.limit)
-        _accept(taken, book, options, models)
+        _accept(taken, book, options)
         await in_thread(lambda: book.plan(group=True, dedup=options.dedup))
         if options.overwrite:
             outlets.remove()
@@ -77,12 +75,10 @@ async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOption
     return book
 
 
-def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions, models: Mapping[str, ModelRecord]) -> None:
-    """Raises where nothing may be run: bad lines that are not to be skipped, no rows, or a model that nobody serves."""
+def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions) -> None:
+    """Raises where nothing may be run."""
     if refusal := intake.refusal(taken, book, skip=options.on_invalid == "skip"):
         raise refusal
-    if problem := intake.model_problem(taken, models):
-        raise BatchInvalid([problem])
 
 
 def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.Intake) -> Facts:

@@ -8,14 +8,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Self, cast
 
-from producer import requests
 from producer.batch import ends, strays
 from producer.batch.collect import Collector
 from producer.batch.desk import Desk
 from producer.batch.feed import Feeder, Terms
 from producer.batch.fetch import RowReader
 from producer.batch.ledger import Ledger
-from producer.batch.options import BatchOptions
+from producer.batch.options import BatchOptions, check_priority
 from producer.batch.outlets import Outlets
 from producer.batch.output import LineFile
 from producer.batch.progress import Progress, Teller
@@ -28,11 +27,12 @@ from producer.batch.threads import in_thread
 from producer.batch.tidy import tidy
 from producer.batch.window import Window
 from producer.fleet import Fleet
-from producer.requests import JobRequest
 from producer.routing import shard_of
 from protocol.errors import UnknownModel
 from protocol.handle import Handle, Shard
 from protocol.messages import Endpoint, ModelRecord
+
+TELL_S = 1.0
 
 
 class Course:
@@ -53,6 +53,7 @@ class Course:
         self._window = Window(options.window, shards)
         self._stopped: asyncio.Future[BatchEnd] = self._loop.create_future()
         self._spared = self._facts.bad
+        self._over = False
 
     @classmethod
     async def open(cls, fleet: Fleet, outlets: Outlets, options: BatchOptions, book: Ledger, *, resumed: bool) -> Self:
@@ -77,13 +78,15 @@ class Course:
         with ExitStack() as stack:
             if self._facts.state == TIDYING:
                 await in_thread(lambda: tidy(self._outlets, self._book, self._facts.batch_id))
+            # Before the files are opened, which makes those that are not there.
+            self._over = self._facts.state == BatchEnd.COMPLETED and self._outlets.whole(self._book)
             self._output = self._outlets.opened(stack, anew=not self._resumed)
             await in_thread(self._go_on)
             ends_at = self._ends_at()
             self._teller = Teller(self.summary, self._window, ends_at, self._loop.time, on_progress, on_row)
             stack.callback(self._teller.end)
             self._teller.tell(())
-            if self._facts.state == BatchEnd.COMPLETED and not self.summary.rows_unfinished:
+            if self._over and not self.summary.rows_unfinished:
                 self._outlets.remove_work()
                 return self.summary
             self._desk = Desk(self._output, self._book, self.summary, self._tell, dedup=self._options.dedup)
@@ -103,12 +106,12 @@ class Course:
             # Who goes on all the same allows as many failures once more.
             self._spared = self._book.counts().failed
         if self._resumed:
-            if self._facts.state != BatchEnd.COMPLETED or not self._outlets.published:
+            if not self._over:
                 for file, lines in self._output.files.items():
                     if isinstance(lines, LineFile):
                         repair(self._book, file, lines, self._facts)
             recount(self.summary, self._book)
-        if self.summary.rows_unfinished or self._facts.state != BatchEnd.COMPLETED:
+        if self.summary.rows_unfinished or not self._over:
             self._facts = replace(self._facts, state=RUNNING, ended_ms=None)
             self._book.set_facts(self._facts)
 
@@ -136,7 +139,7 @@ class Course:
     async def _until_stopped(
         self, rows: Coroutine[None, None, None], cancel: asyncio.Event | None, ends_at: float | None
     ) -> BatchEnd:
-        tasks: list[asyncio.Future[Any]] = [asyncio.create_task(rows)]
+        tasks: list[asyncio.Future[Any]] = [asyncio.create_task(rows), asyncio.create_task(self._keep_telling())]
         if cancel is not None:
             tasks.append(asyncio.create_task(self._stop_once(cancel)))
         if ends_at is not None:
@@ -153,6 +156,12 @@ class Course:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return BatchEnd.COMPLETED
+
+    async def _keep_telling(self) -> None:
+        """Also while no row ends: who waits sees that it stands still, and that the deadline looks missed."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            self._teller.tell(())
 
     async def _stop_once(self, cancel: asyncio.Event) -> None:
         await cancel.wait()
@@ -208,7 +217,7 @@ class Course:
             batch_id=self._facts.batch_id,
             model=self._facts.model,
             endpoint=cast("Endpoint", self._facts.endpoint),
-            priority=requests.priority_of(JobRequest(priority=self._options.priority)),
+            priority=check_priority(self._options.priority),
             ends_at=ends_at,
             durable=self._options.durable,
             stream=self._options.stream,

@@ -92,7 +92,7 @@ class Desk:
     def _fan_out(self, row: Todo, content: bytes, finished: FinishedRow) -> None:
         after = 0
         while twins := self._book.twins(row.number, after, TWINS_A_PAGE):
-            after = twins[-1].number
+            after = twins[-1].place
             self._write([(twin, content, as_twin(finished, twin.number)) for twin in twins])
 
 

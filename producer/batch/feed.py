@@ -36,9 +36,9 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 SHORTEST_S = 0.001
 """A row can't have less time than that."""
-LATER = (QueueFull, StoreFull, StoreUnavailable, LibraryMissing)
-"""Nothing is wrong with the row: it is submitted again."""
-THE_ROWS_FAULT = (InvalidRequest, UnknownModel, ConflictingId, Unreadable)
+LATER = (QueueFull, StoreFull, StoreUnavailable, LibraryMissing, UnknownModel)
+"""Nothing is wrong with the row: it is submitted again. The last: Redis came back without the workers that it knew."""
+THE_ROWS_FAULT = (InvalidRequest, ConflictingId, Unreadable)
 """Submitting it again would end the same way. The last: something else stands under the row's key."""
 
 

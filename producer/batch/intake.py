@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +30,8 @@ class Intake:
     endpoint: str
     """The batch's; empty when no row can be run."""
     model: str
-    first: int
-    """The first line that can be run, which gave the endpoint and the model; 0 when there is none."""
+    unserved: int
+    """The first line whose model nobody serves; 0 when there is none."""
     readable: str
     """The file that rows are read from by their places; empty when there is none."""
     size: int
@@ -39,6 +39,11 @@ class Intake:
     mtime_ns: int
     sha256: str
     """Of the whole readable input, as hex; of a pipe, of what was read."""
+
+    @property
+    def runnable(self) -> int:
+        """Lines that can be run."""
+        return self.rows - self.bad
 
 
 async def take_in(
@@ -73,19 +78,15 @@ async def take_in(
 
 
 def refusal(intake: Intake, ledger: Ledger, *, skip: bool) -> BatchInvalid | None:
-    """Why a batch is not run at all; with `skip`, bad lines are no reason, but an input without rows is."""
+    """Why a batch is not run at all; with `skip`, bad lines are no reason.
+
+    An input without rows is, and so is one of whose models none is served: its workers may only not have started yet.
+    """
     if intake.rows == 0:
         return BatchInvalid([Problem(1, "empty_file", "the input has no rows")])
-    if skip or not intake.bad:
+    if not intake.bad or (skip and not (intake.unserved and intake.runnable == 0)):
         return None
     return BatchInvalid(ledger.problems(0, MOST_PROBLEMS), intake.bad)
-
-
-def model_problem(intake: Intake, known: Container[str]) -> Problem | None:
-    """Why no row of a batch would ever be run: no worker ever registered its model."""
-    if not intake.model or intake.model in known:
-        return None
-    return Problem(intake.first, "unknown_model", "body.model: no worker ever registered this model", "body.model")
 
 
 def _take_in(
@@ -99,7 +100,7 @@ def _take_in(
     if source.stamp(path) != before:
         raise InputChanged(f"{path} was written to while it was read", "Begin anew once it is whole.")
     judge = taker.judge
-    known = (judge.endpoint or "", judge.model, judge.first)
+    known = (judge.endpoint or "", judge.model, judge.unserved)
     return Intake(taker.rows, taker.bad, *known, str(readable or ""), *before, digest)
 
 

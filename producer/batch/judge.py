@@ -1,6 +1,7 @@
 """Says of each line of a batch's input whether it can be run, by the rules of a submit. No files, no Redis."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 from producer import bodies, estimate
@@ -27,6 +28,8 @@ class Rules:
     """None: the first row's that can be run."""
     dedup: bool = False
     """Whether rows are to be compared."""
+    served: Container[str] | None = None
+    """Models that a worker ever registered; None: nobody was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Judge:
         self.model = rules.model
         self.first = 0
         """The first line that can be run: it gave what the rules did not say. 0: there was none yet."""
+        self.unserved = 0
+        """The first line whose model nobody serves; 0: there was none yet."""
 
     def judge(self, line: Line | BadRow) -> Judged:
         """One line that is not blank."""
@@ -65,6 +70,9 @@ class Judge:
         self._check(row.endpoint, body)
         if body["model"] != (self.model or body["model"]):
             raise _Unfit("model_mismatch", f"body.model: line {self.first} names another", "body.model")
+        if self._rules.served is not None and body["model"] not in self._rules.served:
+            self.unserved = self.unserved or row.number
+            raise _Unfit("unknown_model", "body.model: no worker ever registered this model", "body.model")
         if not self.first:
             self.endpoint, self.model, self.first = row.endpoint, body["model"], row.number
         guess = estimate.estimate(row.endpoint, body, "")

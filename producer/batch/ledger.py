@@ -180,8 +180,9 @@ class Ledger:
         )
 
     def twins(self, number: int, after: int, most: int) -> list[Todo]:
-        """At most `most` rows, of numbers above `after`, that have no line yet and get the answer of row `number`."""
-        where = "WHERE twin_of = ? AND number > ? AND status = 0 ORDER BY number LIMIT ?"
+        """At most `most` rows, behind place `after`, that have no line yet and get the answer of row `number`."""
+        # By place: the index has it, so that each page begins where the last one ended.
+        where = "WHERE twin_of = ? AND place > ? AND status = 0 ORDER BY place LIMIT ?"
         return self._todos(where, (number, after, most))
 
     def stranded(self, after: int, most: int) -> list[Todo]:
@@ -237,6 +238,13 @@ class Ledger:
         query = f"SELECT number, line_start, line_length FROM work WHERE file = ? ORDER BY {by}"
         for row in self._stream(query, file):
             yield LinePlace(*row)
+
+    def written(self, numbers: Iterable[int]) -> Iterator[tuple[OutFile, LinePlace]]:
+        """Where the lines of these rows stand; those that have none are left out."""
+        which = "number IN (SELECT value FROM json_each(?)) AND status > 0"
+        query = f"SELECT file, number, line_start, line_length FROM work WHERE {which}"
+        for file, *place in self._stream(query, wire.dumps(list(numbers)).decode()):
+            yield OutFile(file), LinePlace(*place)
 
     def last_place(self, file: OutFile) -> int:
         """Bytes of a file up to the end of the last line that is known; what stands behind is not known yet."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from producer.batch.progress import Progress
+from producer.batch.rows import row_id
 from producer.batch.run import run_batch
 from producer.batch.tally import BatchSummary
 from producer.batch.workplace import whole_lines
@@ -48,7 +49,8 @@ class BatchRun:
         told = self._settings.pop("on_progress", None)
 
         def notice(news: Progress) -> None:
-            self.progress = news
+            # One that is resumed has kept its own id.
+            self.progress, self.batch_id = news, news.batch_id
             if told:
                 told(news)
 
@@ -103,9 +105,10 @@ class BatchRun:
         Raises:
             UnknownJob: the batch has ended, or that row has.
         """
-        own_id = f"{self.batch_id}-{line}"
         while not self._task.done():
-            if found := await patiently(lambda: self._find(own_id), self._fleet.settings.redis_patience_s):
+            if found := await patiently(
+                lambda: self._find(row_id(self.batch_id, line)), self._fleet.settings.redis_patience_s
+            ):
                 return found
             await asyncio.wait({self._task}, timeout=LOOK_S)
         raise UnknownJob("the row is not running", "The batch has ended.")

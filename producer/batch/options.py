@@ -75,7 +75,7 @@ class BatchOptions:
                 raise InvalidRequest(f"{name}: it must be {' or '.join(words)}")
         if self.resume and self.overwrite:
             raise InvalidRequest("resume: a batch can't be resumed and replaced")
-        requests.priority_of(JobRequest(priority=self.priority))
+        check_priority(self.priority)
         self.deadline_ms()
 
     def deadline_ms(self) -> int | None:
@@ -95,3 +95,15 @@ class BatchOptions:
             "dedup": self.dedup,
             "errors": None if errors is None else str(errors),
         }
+
+
+def check_priority(priority: Priority | str) -> Priority:
+    """A batch's priority as a member.
+
+    Raises:
+        InvalidRequest: there is no such one, or it is that of online traffic, which batches never push out.
+    """
+    found = requests.priority_of(JobRequest(priority=priority))
+    if found is Priority.HIGH:
+        raise InvalidRequest("priority: a batch's is medium or low")
+    return found

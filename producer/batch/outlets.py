@@ -11,10 +11,11 @@ from typing import BinaryIO, cast
 
 from producer.batch import ledger
 from producer.batch.output import STANDARD, LineFile, Lines, Output, stream
+from producer.batch.records import OutFile
 from protocol.errors import OutputFailed, SetupError
 
 PACKED = ".gz"
-STATE, WORK, SPOOL, FRESH = ".state", ".part", ".input", ".new"
+STATE, WORK, SPOOL, FRESH = OWN = ".state", ".part", ".input", ".new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,11 @@ class Outlets:
             SetupError: two of them are the same, one is a folder or closed, or its folder is not there.
         """
         named = [Path(source), *(outlet.path for outlet in self.all)]
+        # An input that is such a file would be deleted or written over, as what an earlier run has kept of a pipe.
+        named += [outlet.beside(ending) for outlet in self.all if not outlet.streams for ending in OWN]
         files = [path.resolve() for path in named if str(path) != STANDARD and not _is_device(path)]
         if len(set(files)) < len(files):
-            raise SetupError("input and output are the same file", "Name another output.")
+            raise SetupError("two of the files are the same, or one is kept beside OUT", "Name another output.")
         for outlet in self.all:
             if str(outlet.path) == STANDARD:
                 stream(STANDARD)
@@ -131,19 +134,24 @@ class Outlets:
                 raise SetupError(f"{outlet.path} can't be opened: its folder is not there")
 
     def refuse_existing(self) -> None:
-        """Raises where an output is there already.
+        """Raises where an output is there already, or one that grows.
 
         Raises:
             SetupError: one is.
         """
         for outlet in self.all:
-            if not outlet.streams and outlet.path.exists():
-                raise SetupError(f"{outlet.path} exists", "--resume goes on with it, --overwrite replaces it.")
+            for path in () if outlet.streams else (outlet.path, outlet.work(ordered=self.ordered)):
+                # Rows may be done that stand nowhere but in the file that becomes the output at the end.
+                if path.exists() and (path == outlet.path or path.stat().st_size):
+                    raise SetupError(f"{path} exists", "--resume goes on with it, --overwrite replaces it.")
 
-    @property
-    def published(self) -> bool:
-        """Whether each output is there."""
-        return all(outlet.path.exists() for outlet in self.all)
+    def whole(self, book: ledger.Ledger) -> bool:
+        """Whether each output of a batch that has completed is there, and none has lost its end."""
+        return all(
+            outlet.path.exists()
+            and (self.work(outlet) != outlet.path or outlet.path.stat().st_size >= book.last_place(file))
+            for file, outlet in zip(OutFile, self.all, strict=False)
+        )
 
     def opened(self, stack: ExitStack, *, anew: bool) -> Output:
         """All of them, to append lines to, until the stack unwinds; `anew`: empty.

@@ -12,6 +12,7 @@ from producer.batch.window import Window
 class Progress:
     """Where a batch stands; rows of earlier runs of it are counted."""
 
+    batch_id: str
     rows_total: int
     rows_in: int
     """Rows that were sent, or have ended without."""
@@ -68,6 +69,7 @@ class Teller:
         left_s = self._pace.left_s(summary.rows_unfinished)
         late = left_s is not None and self._ends_at is not None and now + left_s > self._ends_at
         return Progress(
+            batch_id=summary.batch_id,
             rows_total=summary.rows_in,
             rows_in=min(summary.rows_in, summary.rows_out + running),
             rows_out=summary.rows_out,

@@ -35,7 +35,9 @@ def refuse_bad(book: Ledger, desk: Desk) -> Iterator[None]:
 
 def answer_stranded(book: Ledger, output: Output, desk: Desk) -> Iterator[None]:
     """Give twins the answer that their original has: a crash came between the two; yields after each page."""
-    while page := book.stranded(0, ROWS_A_PAGE):
+    after = 0
+    while page := book.stranded(after, ROWS_A_PAGE):
+        after = page[-1].place
         contents = _contents(book, output, {row.twin_of for row in page if row.twin_of})
         desk.write([(row, content, finished) for row in page for content, finished in _answer(row, contents)])
         yield
@@ -49,10 +51,9 @@ def _answer(row: Todo, contents: dict[int, rows.ReadLine]) -> Iterator[tuple[byt
 
 def _contents(book: Ledger, output: Output, originals: set[int]) -> dict[int, rows.ReadLine]:
     found = {}
-    for file, lines in output.files.items():
-        for place in book.places(file, "file"):
-            if place.number in originals and isinstance(lines, LineFile):
-                line = rows.read(lines.read(place.start, place.length))
-                if line:
-                    found[place.number] = line
+    for file, place in book.written(originals):
+        lines = output.files[file]
+        line = rows.read(lines.read(place.start, place.length)) if isinstance(lines, LineFile) else None
+        if line:
+            found[place.number] = line
     return found

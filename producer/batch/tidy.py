@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 
 from producer.batch import rows
 from producer.batch.ledger import Ledger
@@ -26,12 +27,12 @@ def tidy(outlets: Outlets, book: Ledger, batch_id: str) -> None:
         work = outlets.work(outlet)
         if work is None:
             continue
-        if not work.exists():
-            outlet.unpublish(work)
         fresh = work.with_name(work.name + FRESH)
-        lines = LineFile(work)
         try:
-            with fresh.open("wb") as copy:
+            # One that is gone altogether holds nothing: its rows run again.
+            if not work.exists() and outlet.path.exists():
+                outlet.unpublish(work)
+            with closing(LineFile(work)) as lines, fresh.open("wb") as copy:
                 copy.writelines(_kept(lines, book, batch_id))
                 copy.flush()
                 os.fsync(copy.fileno())
@@ -39,11 +40,8 @@ def tidy(outlets: Outlets, book: Ledger, batch_id: str) -> None:
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise OutputFailed(f"the output can't be written: {error.strerror}") from None
-        finally:
-            lines.close()
-        lines = LineFile(work)
-        book.move(file, _places(lines, batch_id))
-        lines.close()
+        with closing(LineFile(work)) as lines:
+            book.move(file, _places(lines, batch_id))
 
 
 def _kept(lines: LineFile, book: Ledger, batch_id: str) -> Iterator[bytes]:

@@ -120,13 +120,24 @@ async def test_a_model_that_nobody_serves_is_refused_at_once(fleet: Fleet, files
     assert list(source.parent.iterdir()) == [source]
 
 
+async def test_a_model_that_nobody_serves_is_skipped_and_never_waited_for(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("\n".join((row("a", model="nobody"), row("b"))))
+    async with serving(worker):
+        summary = await run_batch(fleet, source, target, on_invalid="skip")
+    assert (summary.rows_out, summary.rows_failed, summary.model) == (2, 1, "m")
+    assert by_id(target)["a"]["error"]["code"] == "unknown_model"
+
+
 async def test_files_that_can_not_be_used_are_refused_and_nothing_is_overwritten(fleet: Fleet, tmp_path: Path) -> None:
     there, missing = tmp_path / "there", tmp_path / "missing"
     there.write_text("keep me")
     for source, target in ((there, there), (missing, there), (there, tmp_path / "no" / "folder")):
         with pytest.raises(errors.SetupError):
             await run_batch(fleet, source, target)
-    for options in ({"limit": -1}, {"window": 0}, {"priority": "urgent"}, {"deadline": -1}):
+    for options in ({"limit": -1}, {"window": 0}, {"priority": "urgent"}, {"priority": "high"}, {"deadline": -1}):
         with pytest.raises(errors.InvalidRequest):
             await run_batch(fleet, there, tmp_path / "out", **options)
     assert there.read_text() == "keep me"

@@ -90,10 +90,11 @@ async def test_deleting(stored: Fleet, store: FileStore, worker: TinyWorker, sou
     [
         {"metadata": {"k" * 65: "v"}},
         {"deadline": 0},
-        {"windows": 10},
+        {"window": "6h"},
         {"max_errors": -1},
         {"on_invalid": "maybe"},
         {"priority": "urgent"},
+        {"priority": "high"},
         {"endpoint": "/v1/nothing"},
     ],
 )

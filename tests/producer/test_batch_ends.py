@@ -1,6 +1,7 @@
 """Every end of a batch has exactly one line for each row; failed rows, twins and what is resumed afterwards."""
 
 import asyncio
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,39 @@ async def test_a_retry_that_broke_off_is_resumed(
         summary = await run_batch(fleet, **options(how), resume=True)
     assert sorted(prompts) == ["say 2", "say 5"]
     assert (summary.clean, len(lines_of(how))) == (True, 10)
+
+
+async def test_retrying_when_the_output_is_gone_makes_it_again(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 4)
+    async with counting(worker, "say 2"):
+        await run_batch(fleet, **options(how))
+    how["target"].unlink()
+    async with counting(worker) as prompts:
+        summary = await retry_failed(fleet, how["target"])
+    assert "say 2" in prompts
+    assert (summary.clean, summary.rows_out, len(lines_of(how))) == (True, 4, 4)
+
+
+async def test_a_full_disk_before_a_retry_is_told_and_mended(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
+) -> None:
+    source, target = files
+    source.write_text("".join(row(f"r{n}", f"{n} " + "long " * 3_000) + "\n" for n in range(12)))
+    async with counting(worker, "0 " + "long " * 3_000):
+        assert (await run_batch(fleet, source, target, order="input")).rows_failed == 1
+    before, (soft, hard) = target.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
+    try:
+        with pytest.raises(errors.OutputFailed, match="can't be written"):
+            await retry_failed(fleet, target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert target.read_bytes() == before
+    async with counting(worker) as prompts:
+        summary = await retry_failed(fleet, target)
+    assert (len(prompts), summary.clean, len(by_id(target))) == (1, True, 12)
 
 
 async def test_a_row_that_kills_engines_is_set_aside_alone(

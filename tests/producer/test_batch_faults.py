@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from producer.batch import collect, results, run_batch
+from producer import routing
+from producer.batch import Progress, collect, course, results, run_batch
 from producer.fleet import Fleet
 from protocol import errors, keys
 from protocol.call import Call, run
 from protocol.functions import Finished, finish
-from protocol.messages import Outcome
+from protocol.messages import ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
 from tests.producer.batch_files import by_id, row, until_queued
@@ -144,6 +145,49 @@ async def test_a_batch_that_is_broken_off_cancels_its_rows(
     with pytest.raises(asyncio.CancelledError):
         await running
     await until_queued(redis, 0)
+
+
+async def test_a_batch_tells_where_it_stands_while_no_row_ends(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(course, "TELL_S", 0.01)
+    source, target = files
+    source.write_text(row("r0"))
+    news: list[Progress] = []
+    running = asyncio.create_task(run_batch(fleet, source, target, on_progress=news.append))
+    await eventually(lambda: len(news) > 3)
+    assert {one.rows_out for one in news} == {0}
+    async with serving(worker):
+        assert (await running).rows_out == 1
+
+
+async def test_rows_wait_for_workers_that_redis_has_forgotten(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart without its data: an engine may load for minutes before its worker is known again."""
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}", f"say {n}") for n in range(3)))
+    missed, find = asyncio.Event(), routing.Routes.find
+
+    def found(routes: routing.Routes, model: str) -> ModelRecord:
+        try:
+            return find(routes, model)
+        except errors.UnknownModel:
+            missed.set()
+            raise
+
+    monkeypatch.setattr(routing, "FRESH_S", 0)
+    monkeypatch.setattr(routing.Routes, "find", found)
+    running = asyncio.create_task(run_batch(fleet, source, target, window=1))
+    await until_queued(redis, 1)
+    await redis.delete(keys.MODELS)
+    for attempt in await worker.take():
+        await attempt.echo()
+    await missed.wait()
+    await worker.join()
+    async with serving(worker):
+        summary = await running
+    assert (summary.rows_out, summary.rows_failed) == (3, 0)
 
 
 async def test_a_batch_lives_through_a_restart_of_redis(server: Server, files: tuple[Path, Path]) -> None:

@@ -1,12 +1,13 @@
 """What of a batch's input is run, and what is said of the rest; each file of `batches/` holds one kind of trouble."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from producer.batch.intake import model_problem, refusal, take_in
+from producer.batch.intake import refusal, take_in
 from producer.batch.judge import Rules
 from producer.batch.ledger import Ledger
 from tests.producer.intakes import BATCHES, RULES, row, taken, write
@@ -34,11 +35,7 @@ async def test_a_good_file_is_taken_whole(name: str, runnable: list[str], tmp_pa
     assert not found.refused
     assert list(found.runnable) == runnable
     assert [json.loads(data)["custom_id"] for data in found.runnable.values()] == runnable
-    assert (found.intake.endpoint, found.intake.model, found.intake.first) == (
-        "/v1/chat/completions",
-        "smollm2-135m",
-        1,
-    )
+    assert (found.intake.endpoint, found.intake.model) == ("/v1/chat/completions", "smollm2-135m")
 
 
 BODY_FIELDS = ["max_tokens"] * 3 + ["temperature", "n", "messages", "messages.0.role", "model"]
@@ -89,7 +86,7 @@ async def test_no_line_of_bad_values_can_be_run(tmp_path: Path) -> None:
     lines = (BATCHES / "bad-values.jsonl").read_bytes().splitlines()
     assert [problem.line for problem in found.problems] == list(range(1, len(lines) + 1))
     assert not found.runnable
-    assert (found.intake.endpoint, found.intake.model, found.intake.first) == ("", "", 0)
+    assert (found.intake.endpoint, found.intake.model) == ("", "")
     assert all(problem.param and problem.param.startswith("body.") for problem in found.problems)
 
 
@@ -118,7 +115,7 @@ async def test_the_first_row_that_can_be_run_gives_endpoint_and_model(file: Path
     chat, bad = "/v1/chat/completions", row("a", "other", "/v1/completions", max_tokens=0)
     write(file, "{}", bad, row("b", "m"), row("c", "other"), row("d", "m", "/v1/completions"))
     found = await taken(file, tmp_path)
-    assert (found.intake.endpoint, found.intake.model, found.intake.first) == (chat, "m", 3)
+    assert (found.intake.endpoint, found.intake.model) == (chat, "m")
     assert [(line, code) for line, code, _ in found.said][2:] == [(4, "model_mismatch"), (5, "url_mismatch")]
     assert "line 3" in found.problems[2].message
     assert chat in found.problems[3].message
@@ -129,7 +126,7 @@ async def test_a_model_or_endpoint_that_is_named_goes_before_what_rows_say(file:
     rules = Rules(RULES.max_body_bytes, model="m", endpoint="/v1/completions")
     found = await taken(file, tmp_path, rules)
     assert found.said == [(1, "url_mismatch", "url"), (2, "url_mismatch", "url")]
-    assert (list(found.runnable), found.intake.model, found.intake.first) == (["c"], "m", 3)
+    assert (list(found.runnable), found.intake.model) == (["c"], "m")
     assert list((await taken(file, tmp_path, Rules(RULES.max_body_bytes, model="m"))).runnable) == ["a", "b"]
 
 
@@ -173,15 +170,28 @@ async def test_ids_that_differ_behind_a_nul_are_two(file: Path, tmp_path: Path) 
     assert (await taken(file, tmp_path)).said == [(2_003, "duplicate_custom_id", "custom_id")]
 
 
-async def test_a_model_that_nobody_registered_is_a_problem_of_the_first_row(file: Path, tmp_path: Path) -> None:
-    write(file, "{}", row("a", "m"))
-    intake = (await taken(file, tmp_path)).intake
-    assert model_problem(intake, {"m", "n"}) is None
-    problem = model_problem(intake, {"n"})
-    assert problem is not None
-    assert (problem.line, problem.code, problem.param) == (2, "unknown_model", "body.model")
-    write(file, "{}")
-    assert model_problem((await taken(file, tmp_path)).intake, {"n"}) is None
+async def test_models_that_nobody_registered_are_told_with_all_else(file: Path, tmp_path: Path) -> None:
+    """The batch's model is the first that is served."""
+    write(file, row("a", "x"), "{}", row("b", "n"), row("c", "x"), row("d", "m"), row("e", "n"))
+    found = await taken(file, tmp_path, replace(RULES, served={"m", "n"}))
+    assert [(line, code) for line, code, _ in found.said] == [
+        (1, "unknown_model"),
+        (2, "invalid_request"),
+        (4, "model_mismatch"),
+        (5, "model_mismatch"),
+    ]
+    assert (found.intake.model, found.intake.unserved, list(found.runnable)) == ("n", 1, ["b", "e"])
+
+
+@pytest.mark.parametrize(("lines", "refused"), [(["x", "m"], False), (["x", "x"], True)])
+async def test_skipping_models_that_nobody_serves_leaves_the_others(
+    file: Path, tmp_path: Path, lines: list[str], refused: bool
+) -> None:
+    """Where none is served, the workers may only not have started yet."""
+    write(file, *(row(f"r{n}", model) for n, model in enumerate(lines)))
+    with Ledger.create(tmp_path / "state") as ledger:
+        intake = await take_in(file, ledger, replace(RULES, served={"m"}))
+        assert (refusal(intake, ledger, skip=True) is not None) is refused
 
 
 async def test_a_line_or_body_that_is_too_long_is_told_and_the_next_one_is_read(file: Path, tmp_path: Path) -> None:

@@ -107,6 +107,16 @@ def test_pages_of_todo_leave_out_what_has_a_line_is_bad_or_is_a_twin(ledger: Led
     assert [twin.number for twin in ledger.twins(1, 3, 9)] == [6]
 
 
+def test_a_page_of_many_twins_costs_what_it_holds(ledger: Ledger) -> None:
+    """A million equal rows would take an hour if each page looked at all of them."""
+    planned(ledger, [row(n, digest=b"x") for n in range(1, 4_001)])
+    steps: list[int] = []
+    ledger._db.set_progress_handler(lambda: steps.append(1), 10)
+    assert [twin.number for twin in ledger.twins(1, 0, 10)] == list(range(2, 12))
+    assert [twin.number for twin in ledger.twins(1, 3_000, 10)] == list(range(3_001, 3_011))
+    assert len(steps) < 200
+
+
 def test_twins_are_stranded_when_only_their_original_has_its_line(ledger: Ledger) -> None:
     planned(ledger, [row(n, digest=b"x") for n in (1, 2, 3)])
     assert ledger.stranded(0, 9) == []

@@ -78,6 +78,29 @@ async def test_one_rows_tokens_live(fleet: Fleet, worker: TinyWorker, redis: Red
     assert found["b"]["response"]["body"]["choices"][0]["message"]["content"] == "three four "
 
 
+async def test_the_rows_of_a_batch_that_is_resumed_are_found(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    """It keeps the id that it began with, and its jobs are named by that."""
+    source, target = wrote(files[0], row("a", "one"), row("b", "two")), files[1]
+
+    async def leave() -> None:
+        async with fleet.batches.run(source, target, keep=True):
+            await until_queued(redis, 2)
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        await leave()
+    async with fleet.batches.run(source, target, resume=True) as batch:
+        finding = asyncio.ensure_future(batch.handle(2))
+        attempts = {attempt.handle: attempt for attempt in await worker.take()}
+        async with asyncio.timeout(20):
+            assert attempts[await finding].prompt == "two"
+        for attempt in attempts.values():
+            await attempt.echo()
+    assert batch.batch_id == (await batch.summary()).batch_id
+
+
 async def test_leaving_early_breaks_it_off(
     fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
 ) -> None:

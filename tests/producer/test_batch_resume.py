@@ -13,7 +13,7 @@ from producer.batch.ledger import Ledger
 from producer.fleet import Fleet
 from protocol import errors
 from tests.producer.batch_files import by_id, leftovers, row, until_queued, written
-from tests.producer.batch_runs import counting, finished, kinds, options, write_rows
+from tests.producer.batch_runs import counting, finished, kinds, lines_of, options, write_rows
 from tests.producer.tiny import TinyWorker, serving
 
 
@@ -116,6 +116,52 @@ async def test_resuming_what_is_done_does_nothing(fleet: Fleet, worker: TinyWork
     assert (summary.state, summary.rows_out, summary.rows_before) == ("completed", 3, 3)
     assert how["target"].read_bytes() == before
     assert not how["work"].exists() or how["work"] == how["target"]
+
+
+@pytest.mark.parametrize("left", [None, 1])
+async def test_an_output_that_was_lost_after_the_end_is_made_again(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any], left: int | None
+) -> None:
+    """Deleted, or cut by a power cut: it is not taken for a batch that is done."""
+    write_rows(how["source"], 3)
+    async with serving(worker):
+        await run_batch(fleet, **options(how))
+    if left is None or how["work"] != how["target"]:
+        how["target"].unlink()
+    else:
+        how["target"].write_bytes(how["target"].read_bytes().splitlines(keepends=True)[0])
+    async with serving(worker):
+        summary = await run_batch(fleet, **options(how), resume=True)
+    assert (summary.state, summary.rows_out, len(lines_of(how))) == ("completed", 3, 3)
+
+
+async def test_rows_that_are_done_are_not_thrown_away_without_a_word(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
+) -> None:
+    """Killed in the middle: in the input's order, or packed, nothing stands under the output's own name yet."""
+    write_rows(how["source"], 6)
+    running = asyncio.create_task(run_batch(fleet, **options(how), keep=True))
+    taken = await finished(worker, running, how["work"], 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    for attempt in taken:
+        await attempt.echo()
+    with pytest.raises(errors.SetupError, match="exists"):
+        await run_batch(fleet, **options(how))
+    async with serving(worker):
+        summary = await run_batch(fleet, **options(how), resume=True)
+    assert (summary.rows_before, summary.rows_out) == (2, 6)
+
+
+@pytest.mark.parametrize("ending", [".state", ".part", ".input", ".new"])
+async def test_an_input_is_no_file_that_belongs_to_the_output(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], ending: str
+) -> None:
+    source = files[1].with_name(files[1].name + ending)
+    source.write_text("bad\n")
+    with pytest.raises(errors.SetupError, match="beside"):
+        await run_batch(fleet, source, files[1], overwrite=True)
+    assert source.read_text() == "bad\n"
 
 
 async def test_resume_begins_where_there_was_nothing(

@@ -6,10 +6,13 @@ import pytest
 from redis.asyncio import Redis
 
 from producer import hub
-from producer.events import Tokens
+from producer.events import End, Tokens
 from producer.fleet import Fleet
 from producer.jobs import Job
+from producer.reader import Reader
+from protocol import keys
 from protocol.call import Call, run
+from protocol.handle import Handle
 from protocol.settings import Settings
 from tests.producer.reading import WORDS, collect, confirmed, outcome_text, streaming, text_of
 from tests.producer.tiny import Attempt, TinyWorker, serving
@@ -120,3 +123,49 @@ async def test_a_reader_lives_through_a_restart_of_redis(server: Server) -> None
         events = await following
         assert text_of(events) == outcome_text(events) == (await waiting).text
         assert (await submitting).created
+
+
+async def published(redis: Redis, job: Job, frame: str) -> None:
+    await run(redis, Call(("PUBLISH", keys.tokens(job.handle), frame), int))
+
+
+async def test_a_follower_that_heard_an_end_which_redis_has_lost_goes_on(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart from an append-only file that was cut two seconds back: the job runs on."""
+    monkeypatch.setattr(hub, "SILENCE_S", 0.05)
+    job = await streaming(fleet)
+    following = asyncio.create_task(collect(job.follow()))
+    await confirmed(redis, job)
+    attempt = await worker.take_one()
+    await attempt.say(*WORDS[:3])
+    await published(redis, job, f'{attempt.number}-4 {{"seal":"completed"}}')
+    await attempt.say(*WORDS[3:])
+    await attempt.finish()
+    seen = await following
+    assert text_of(seen) == outcome_text(seen) == "".join(WORDS)
+
+
+async def test_a_follower_that_heard_an_end_is_told_what_the_job_said_when_it_ran_again(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await streaming(fleet)
+    following = asyncio.create_task(collect(job.follow()))
+    await confirmed(redis, job)
+    ended = Reader._ended
+
+    async def after_another_run(reader: Reader, handle: Handle) -> object:
+        attempt = await worker.take_one()
+        await attempt.say(*WORDS)
+        await attempt.finish()
+        return await ended(reader, handle)
+
+    monkeypatch.setattr(Reader, "_ended", after_another_run)
+    await published(redis, job, '0-1 [{"object":"chat.completion.chunk","choices":[{"delta":{"content":"lost"}}]}]')
+    await published(redis, job, '0-2 {"seal":"completed"}')
+    seen = await following
+    assert isinstance(seen[0], Tokens)
+    assert seen[0].text == "lost"
+    assert text_of(seen) == outcome_text(seen) == "".join(WORDS)
+    assert isinstance(seen[-1], End)
+    assert seen[-1].id != "0-2"

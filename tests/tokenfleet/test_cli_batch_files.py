@@ -55,14 +55,15 @@ def test_every_bad_line_stands_with_its_file_line_code_and_message(given: Path) 
     assert last == "not valid: 3 rows, 2 problems"
 
 
-def test_json_has_all_problems_and_a_person_sees_the_first_hundred(given: Path) -> None:
+def test_every_line_of_many_is_told(given: Path) -> None:
     given.write_text("bad\n" * 1_234)
-    told = validated(given).stdout.splitlines()
-    assert (len(told), told[-2]) == (102, "… and 1134 more")
-    *problems, last = objects(validated(given, "--json"))
+    *told, last = validated(given).stdout.splitlines()
+    assert [line.removeprefix(f"{given}:").partition(":")[0] for line in told] == [str(n) for n in range(1, 1_235)]
+    assert last == "not valid: 1234 rows, 1234 problems"
+    *problems, figures = objects(validated(given, "--json"))
     assert [problem["line"] for problem in problems] == list(range(1, 1_235))
     assert set(problems[0]) == {"line", "code", "message", "param", "custom_id"}
-    assert last == {"valid": False, "rows": 1_234, "bad": 1_234, "endpoint": "", "model": ""}
+    assert figures == {"valid": False, "rows": 1_234, "bad": 1_234, "endpoint": "", "model": ""}
 
 
 def test_an_empty_file_is_told(given: Path) -> None:
@@ -87,10 +88,13 @@ def test_the_fleet_is_asked_for_the_model(given: Path, valkey_url: str) -> None:
     with Redis.from_url(valkey_url) as client:
         run_sync(client, register("m", ModelRecord(pool=SHARD.pool)))
     assert ran("validate", "-i", given, *where).exit_code == Exit.CLEAN
-    given.write_text(row("a", "other"))
+    given.write_text(f"{row('a', 'other')}\nbad\n{row('b')}\n{row('c', 'more')}\n")
     result = ran("validate", "-i", given, *where)
     assert result.exit_code == Exit.INVALID
-    assert result.stdout.startswith(f"{given}:1: unknown_model: body.model: ")
+    first, second, third, _ = result.stdout.splitlines()
+    assert first.startswith(f"{given}:1: unknown_model: body.model: ")
+    assert second.startswith(f"{given}:2: invalid_json_line: ")
+    assert third == f"{given}:4: model_mismatch: body.model: line 3 names another"
 
 
 def test_without_redis_the_lines_are_told_all_the_same(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from protocol.errors import (
 
 T = TypeVar("T")
 MOST_ERRORS = 1_000
-"""So many of an input's errors stand in the record; all of them stand in the error file."""
+"""So many of an input's errors stand in the record; `tokenfleet batch validate` tells all."""
 LEAST_S = 0.001
 OVERDUE_MS = 3_600_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0

@@ -6,8 +6,9 @@ from typing import Literal, TypedDict, Unpack
 from pydantic import ValidationError
 
 from producer import requests
+from producer.batch.options import check_priority
 from producer.batch.service.glance import DEFAULT
-from producer.requests import Duration, JobRequest
+from producer.requests import Duration
 from protocol.batches import BatchSpec, checked_metadata
 from protocol.errors import InvalidRequest
 from protocol.messages import Endpoint
@@ -41,12 +42,12 @@ def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
     """A batch's description, still without its file.
 
     Raises:
-        InvalidRequest: a wish breaks a rule, or there is no such wish.
+        InvalidRequest: a wish breaks a rule, or there is none of this name.
     """
     if unknown := sorted(wishes.keys() - Wishes.__annotations__.keys()):
-        raise InvalidRequest(f"{unknown[0]}: there is no such option")
+        raise InvalidRequest(f"{unknown[0]}: there is no such option", f"Use {', '.join(Wishes.__annotations__)}.")
     window_s = requests.seconds("deadline", wishes.get("deadline", DAY_S), least=1.0)
-    priority = requests.priority_of(JobRequest(priority=wishes.get("priority", "medium")))
+    priority = check_priority(wishes.get("priority", "medium"))
     metadata = checked_metadata(wishes.get("metadata", {}))
     plain = {name: wishes[name] for name in ("model", "on_invalid", "dedup", "max_errors", "notify") if name in wishes}
     own = {

@@ -22,6 +22,6 @@ def refused(source: str, error: BatchInvalid) -> Exit:
     for problem in error.problems[:MOST_LINES]:
         click.echo(harmless(f"{source}:{problem.line}: {problem.code}: {problem.message}"), err=True)
     if error.total > MOST_LINES:
-        click.echo(f"… and {error.total - MOST_LINES} more", err=True)
+        click.echo(f"… and {error.total - MOST_LINES} more: `tokenfleet batch validate` tells all", err=True)
     click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
     return Exit.INVALID

@@ -62,10 +62,10 @@ def command(context: click.Context, given: str, output: str, errors: str | None)
 
 
 def _told(finding: "Finding", given: str) -> str:
-    words = [f"{finding.kind}:"]
+    words = []
     if finding.input_line is not None:
         words.append(f"{given}:{finding.input_line}")
     if finding.custom_id is not None:
         words.append(f"custom_id {finding.custom_id}")
     places = [f"{place.file}:{place.line}" for place in finding.places]
-    return ", ".join(filter(None, [" ".join(words), *places, finding.why]))
+    return f"{finding.kind}: {', '.join(filter(None, [' '.join(words), *places, finding.why]))}"

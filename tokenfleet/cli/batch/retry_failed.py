@@ -29,7 +29,7 @@ class Options(TypedDict):
 @click.option("-o", "--output", "target", required=True, metavar="OUT", help="The output of a batch that has ended.")
 @click.option(
     "--priority",
-    type=click.Choice(["high", "medium", "low"]),
+    type=click.Choice(["medium", "low"]),
     default="medium",
     show_default=True,
     help="medium: a batch; low: whenever there is room.",

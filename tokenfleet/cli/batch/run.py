@@ -47,7 +47,7 @@ class Options(TypedDict):
 @click.option("--limit", type=click.IntRange(1), help="Take only the first N rows.")
 @click.option(
     "--priority",
-    type=click.Choice(["high", "medium", "low"]),
+    type=click.Choice(["medium", "low"]),
     default="medium",
     show_default=True,
     help="medium: a batch; low: whenever there is room.",

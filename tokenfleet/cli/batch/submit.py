@@ -51,7 +51,7 @@ class Options(TypedDict):
     help="fail: one bad line and nothing runs; skip: the others run.",
 )
 @click.option("--dedup", is_flag=True, help="Run rows with the same body at temperature 0 once.")
-@click.option("--max-errors", type=click.IntRange(0), help="The batch fails once so many rows have.")
+@click.option("--max-errors", type=click.IntRange(0), help="The batch fails once more than N rows have.", metavar="N")
 @store_option
 @shared_options
 @json_option

@@ -1,13 +1,14 @@
 """`tokenfleet batch validate`: every bad line of a batch's input, before anything runs."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from protocol.errors import FleetError
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import json_option, load_settings, shared_options, wants_json
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from producer.batch.intake import Intake
     from producer.batch.judge import Rules
     from producer.batch.ledger import Ledger
-    from producer.fleet import Fleet
     from protocol.errors import Problem
+    from protocol.messages import ModelRecord
 
-MOST_PRINTED = 100
 PAGE_ROWS = 1_000
 
 
@@ -57,14 +57,23 @@ def command(context: click.Context, given: str, model: str, *, offline: bool) ->
     from producer.batch.judge import Rules
     from producer.batch.ledger import Ledger
 
-    rules = Rules(load_settings().max_body_bytes, model)
+    served, failure = (None, None) if offline else _served()
+    rules = Rules(load_settings().max_body_bytes, model, served=served)
     with TemporaryDirectory(prefix="tokenfleet-") as folder, Ledger.create(Path(folder, "state")) as ledger:
         intake = asyncio.run(_taken(given, ledger, rules))
-        told = _tell(given, _problems(intake, ledger), 0)
-    if intake.model and not offline:
-        told += _tell(given, with_fleet(lambda fleet: _model_problems(fleet, intake)), told)
+        told = _tell(given, _problems(intake, ledger))
+    if failure:
+        raise failure
     _conclude(intake, told)
     context.exit(Exit.INVALID if told else Exit.CLEAN)
+
+
+def _served() -> "tuple[Mapping[str, ModelRecord] | None, FleetError | None]":
+    """The models that the fleet knows; or why it can't be asked: the lines are told all the same."""
+    try:
+        return with_fleet(lambda fleet: fleet.models()), None
+    except FleetError as error:
+        return None, error
 
 
 async def _taken(given: str, ledger: "Ledger", rules: "Rules") -> "Intake":
@@ -85,20 +94,14 @@ def _problems(intake: "Intake", ledger: "Ledger") -> Iterator["Problem"]:
         line = page[-1].line
 
 
-async def _model_problems(fleet: "Fleet", intake: "Intake") -> list["Problem"]:
-    from producer.batch.intake import model_problem
-
-    problem = model_problem(intake, await fleet.models())
-    return [problem] if problem else []
-
-
-def _tell(given: str, problems: Iterable["Problem"], told: int) -> int:
-    """Print them; how many. `told` were printed before."""
+def _tell(given: str, problems: Iterable["Problem"]) -> int:
+    """Print them; how many."""
     count = 0
-    for count, problem in enumerate(problems, 1):
+    for problem in problems:
+        count += 1
         if wants_json():
             print_json(asdict(problem))
-        elif told + count <= MOST_PRINTED:
+        else:
             click.echo(harmless(f"{given}:{problem.line}: {problem.code}: {problem.message}"))
     return count
 
@@ -108,8 +111,6 @@ def _conclude(intake: "Intake", told: int) -> None:
         figures = {"rows": intake.rows, "bad": intake.bad, "endpoint": intake.endpoint, "model": intake.model}
         print_json({"valid": not told, **figures})
         return
-    if told > MOST_PRINTED:
-        click.echo(f"… and {told - MOST_PRINTED} more")
     rows = f"{intake.rows} row{'s' * (intake.rows != 1)}"
     found = f"{told} problem{'s' * (told != 1)}"
     click.echo(f"not valid: {rows}, {found}" if told else f"valid: {rows} for {intake.endpoint}")

@@ -1,0 +1,83 @@
+"""What is told of a batch while it runs: its pace, plain lines, and a warning as soon as the deadline looks missed."""
+
+import io
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+from rich.console import Console
+
+from producer.batch import BatchSummary, Progress
+from producer.batch.pace import Pace
+from producer.batch.progress import Teller
+from producer.batch.run import ignore
+from producer.batch.tally import FinishedRow
+from producer.batch.window import Window
+from tokenfleet.batch_progress import as_panel, plain_line, progress_on
+
+NOW = datetime(2026, 1, 2, 3, 4, 5).astimezone()
+
+
+@dataclass
+class Told:
+    """A batch of 100 rows that has 60 s, on a clock of its own, with a log instead of a terminal."""
+
+    now_s: float = 0.0
+    news: list[Progress] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.summary, self.text = BatchSummary("b", rows_in=100), io.StringIO()
+        self.console = Console(file=self.text, width=200)
+        self.teller = Teller(self.summary, Window(8), 60.0, lambda: self.now_s, self.news.append, ignore)
+
+    def pass_s(self, seconds: int, rows_each: int) -> None:
+        for _ in range(seconds):
+            self.now_s += 1
+            for _ in range(rows_each):
+                self.summary.add(FinishedRow(1, failed=False, tokens_out=3))
+            self.teller.tell(())
+
+    def warnings(self) -> int:
+        with progress_on(self.console) as show:
+            for one in self.news:
+                show(one)
+        return self.text.getvalue().count("warning: the deadline looks missed")
+
+
+def test_nobody_is_warned_of_a_batch_that_is_in_time() -> None:
+    told = Told()
+    told.pass_s(30, rows_each=2)
+    assert told.warnings() == 0
+
+
+def test_a_slow_batch_is_warned_of_once_and_early() -> None:
+    told = Told()
+    told.pass_s(20, rows_each=1)
+    assert told.news[1].late_s == pytest.approx(40)
+    assert told.warnings() == 1
+
+
+def test_a_batch_that_stands_still_is_warned_of() -> None:
+    told = Told()
+    told.pass_s(10, rows_each=3)
+    told.pass_s(25, rows_each=0)
+    assert told.warnings() == 1
+
+
+def test_the_pace_is_that_of_the_last_half_minute() -> None:
+    pace = Pace(0.0)
+    assert pace.left_s(5) is None
+    for second in range(1, 51):
+        pace.note(float(second), 10 * min(second, 10) + second, 0)
+    assert pace.left_s(10) == pytest.approx(10)
+    assert pace.rows_per_s == pytest.approx(1.0)
+
+
+def test_a_line_and_the_panel_say_what_is_done_how_fast_and_when_it_ends() -> None:
+    told = Told()
+    told.pass_s(10, rows_each=2)
+    line = plain_line(told.news[-1], NOW)
+    assert line == "rows 20/100, 0 failed, 2.0 rows/s, 6 tokens/s, 40 s left, done at 03:04:45"
+    told.console.print(as_panel(told.news[-1], NOW))
+    for word in ("20/100", "20%", "cached", "running", "tokens in", "40 s left"):
+        assert word in told.text.getvalue()
