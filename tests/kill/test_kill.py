@@ -37,6 +37,11 @@ async def read(fleet: Fleet, job: Job) -> tuple[str, int]:
     return text, restarts
 
 
+async def struck(jobs: list[Job]) -> bool:
+    """Whether the dead worker's jobs were taken back."""
+    return any([(await job.info()).record.strikes for job in jobs])
+
+
 async def test_a_killed_worker_and_a_killed_scheduler_lose_nothing(embedded: EmbeddedFleet) -> None:
     async with Fleet(embedded.redis_url) as fleet:
         jobs = [await fleet.submit(model=MODEL, prompt=f"job {n}", stream=True, max_tokens=200) for n in range(12)]
@@ -48,6 +53,8 @@ async def test_a_killed_worker_and_a_killed_scheduler_lose_nothing(embedded: Emb
 
         await eventually(all_slots_busy, timeout_s=20)
         embedded.process("worker-1").kill()
+        # Or the new scheduler, which finds that nobody led for a while, would blame nobody.
+        await eventually(lambda: struck(jobs), timeout_s=20)
         embedded.process("scheduler").kill()
 
         outcomes = [await job.result(timeout=60) for job in jobs]
@@ -55,6 +62,5 @@ async def test_a_killed_worker_and_a_killed_scheduler_lose_nothing(embedded: Emb
         texts = await asyncio.gather(*readers)
         assert [text for text, _ in texts] == [outcome.text for outcome in outcomes]
         records = [(await job.info()).record for job in jobs]
-        # None where the scheduler was away for longer than a gap: then nobody is blamed.
-        assert sum(record.strikes for record in records) <= 4
+        assert 1 <= sum(record.strikes for record in records) <= 4
         assert all(record.strikes <= 1 for record in records)
