@@ -33,6 +33,7 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences some-tests other-tests
 .PHONY: bench-dispatch bench-reality bench-buckets
+.PHONY: resume-sse test-browser
 .PHONY: chaos-batch bench-batch bench-prefix
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
@@ -74,6 +75,9 @@ bench-reality: $(DEV) ## run one trace on real processes and in the simulator, a
 bench-buckets: $(DEV) ## ten API keys hammer two gateways for a minute: how much of its limit did each get?
 	@$(BIN)/python -m bench.buckets $(ARGS)
 
+resume-sse: $(DEV) ## cut streams ten times each, resume them at two gateways in turn, and compare the texts
+	@$(BIN)/python -m bench.resume $(ARGS)
+
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
 
@@ -106,6 +110,9 @@ failover: $(DEV) ## kill the primary under load behind Sentinel, and count what 
 
 soak: $(DEV) ## run steady load for MINUTES=60 and tell what has grown
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS)
+
+test-browser: $(DEV) ## drive the example page with a real Chromium, which must be installed
+	@TOKENFLEET_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \
