@@ -156,3 +156,10 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
 
 class BoundedWebSocket(_Stalls, WebSocketsSansIOProtocol):
     """A WebSocket."""
+
+    def handle_ping(self) -> None:
+        """Answer it; not for a client that takes nothing: its answers would gather here, as many as it asks for."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
