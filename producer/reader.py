@@ -94,7 +94,7 @@ class Reader:
                         yield event
                     if events:
                         return
-                    place.unseal()
+                    place.unseal(step)
 
     async def _steps(self, handle: Handle, place: Place, heard: Iterable[bytes] | None) -> list[Step]:
         steps: list[Step] = []
