@@ -13,6 +13,8 @@ from scheduler.policy.registry import POLICIES
 from scheduler.policy.scaling import PACE, Pace
 from scheduler.policy.window import Window
 
+QUIET_BEATS = 4
+"""A worker that has missed so many beats gets no more jobs while others are heard, and loses what it has not begun."""
 SILENT_BEATS = 10
 """A worker that has missed so many beats is silent."""
 
@@ -62,6 +64,7 @@ def rules_of(settings: Settings) -> Rules:
     limits = (settings.limit_high, settings.limit_medium, settings.limit_low)
     # A takeover is no gap: it is over within lead + tick.
     gap_s = settings.lead_s + 2 * settings.tick_s
+    times_s = (settings.lead_s, settings.lease_s, gap_s, QUIET_BEATS * settings.beat_s)
     return Rules(
         policy=policy,
         policy_name=settings.policy,
@@ -73,7 +76,7 @@ def rules_of(settings: Settings) -> Rules:
             refuse=frozenset(refuse),
         ),
         window=Window(offline_ms=1000 * settings.window_s),
-        times=TickTimes(*(round(1000 * seconds) for seconds in (settings.lead_s, settings.lease_s, gap_s))),
+        times=TickTimes(*(round(1000 * seconds) for seconds in times_s)),
         limits=dict(zip(Priority, limits, strict=True)),
         tick_s=settings.tick_s,
         silence_ms=1000 * SILENT_BEATS * settings.beat_s,
