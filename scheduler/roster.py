@@ -17,12 +17,12 @@ class Roster:
     Args:
         books: what was assigned since each report, how fast each worker is, which prefixes it holds.
         log: bound to the shard.
-        quiet_ms: whose report is older than this gets no jobs while another's is younger.
+        pass_over_ms: whose report is older than this gets no jobs while another's is younger.
         silence_ms: a report older than this is news for the log; dispatch goes on by the ledger.
     """
 
-    def __init__(self, books: Books, log: FilteringBoundLogger, quiet_ms: float, silence_ms: float) -> None:
-        self._books, self._log, self._quiet_ms, self._silence_ms = books, log, quiet_ms, silence_ms
+    def __init__(self, books: Books, log: FilteringBoundLogger, pass_over_ms: float, silence_ms: float) -> None:
+        self._books, self._log, self._pass_over_ms, self._silence_ms = books, log, pass_over_ms, silence_ms
         self._leases: dict[str, int] = {}
         self._known: dict[str, WorkerNow] = {}
         self._reports: dict[str, LoadReport] = {}
@@ -89,7 +89,7 @@ class Roster:
             self._log.warning("report_unreadable", worker=worker, label=now.label)
 
     def _is_heard(self, now: WorkerNow, snapshot: Snapshot) -> bool:
-        return snapshot.now_ms - now.report_ms <= self._quiet_ms
+        return snapshot.now_ms - now.report_ms <= self._pass_over_ms
 
     def _tell_silence(self, worker: str, now: WorkerNow, snapshot: Snapshot) -> None:
         silent = snapshot.now_ms - now.report_ms > self._silence_ms

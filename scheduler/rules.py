@@ -13,8 +13,10 @@ from scheduler.policy.registry import POLICIES
 from scheduler.policy.scaling import PACE, Pace
 from scheduler.policy.window import Window
 
-QUIET_BEATS = 4
-"""A worker that has missed so many beats gets no more jobs while others are heard, and loses what it has not begun."""
+PASSED_OVER_BEATS = 2
+"""A worker that has missed so many beats gets no more jobs while others are heard."""
+QUIET_BEATS = 3
+"""A worker that has missed so many beats loses what it has not begun."""
 SILENT_BEATS = 10
 """A worker that has missed so many beats is silent."""
 
@@ -32,6 +34,7 @@ class Rules:
         limits: jobs waiting in each lane.
         quotas: what one tenant may at most.
         tick_s: how often the leader keeps house, and a standby asks for the lead.
+        pass_over_ms: from this age of its load report on a worker gets nothing while another one is heard.
         silence_ms: from this age on a load report is worth a line in the log.
         scale: whether standby workers are promoted and put back.
         pace: how fast that reacts.
@@ -44,6 +47,7 @@ class Rules:
     times: TickTimes
     limits: Mapping[Priority, int]
     tick_s: float
+    pass_over_ms: float
     silence_ms: float
     quotas: Quotas = NO_QUOTAS
     scale: bool = True
@@ -79,6 +83,7 @@ def rules_of(settings: Settings) -> Rules:
         times=TickTimes(*(round(1000 * seconds) for seconds in times_s)),
         limits=dict(zip(Priority, limits, strict=True)),
         tick_s=settings.tick_s,
+        pass_over_ms=1000 * PASSED_OVER_BEATS * settings.beat_s,
         silence_ms=1000 * SILENT_BEATS * settings.beat_s,
         quotas=Quotas(settings.quota_jobs, settings.quota_tokens),
         scale=settings.scale == "auto",

@@ -35,7 +35,7 @@ class TickTimes:
     """What a worker's lease becomes after a gap."""
     gap_ms: int = 3_000
     """A longer silence between two ticks is a gap: nobody is to blame for it."""
-    quiet_ms: int = 800
+    quiet_ms: int = 600
     """A worker that is silent for so long loses what it has not begun."""
 
 

@@ -32,7 +32,7 @@ class Watch:
     def __init__(self) -> None:
         self.books = Books()
         self.ledger = self.books.ledger
-        self.roster = Roster(self.books, get_logger("test"), quiet_ms=800, silence_ms=2_000)
+        self.roster = Roster(self.books, get_logger("test"), pass_over_ms=400, silence_ms=2_000)
 
     def see(self, now: WorkerNow | None, at_ms: float = NOW_MS, lease_ms: int | None = NOW_MS + LEASE_MS) -> Snapshot:
         leases = {} if lease_ms is None else {"w1": lease_ms}
@@ -127,8 +127,8 @@ def test_silence_is_said_once_until_the_next_report(lines: list[EventDict]) -> N
 
 
 def test_a_worker_that_is_quiet_gets_nothing_while_another_is_heard() -> None:
-    roster = Roster(Books(), get_logger("test"), quiet_ms=800, silence_ms=2_000)
-    quiet, heard = replace(IDLE, report_ms=NOW_MS - 801), replace(IDLE, report_ms=NOW_MS - 800)
+    roster = Roster(Books(), get_logger("test"), pass_over_ms=400, silence_ms=2_000)
+    quiet, heard = replace(IDLE, report_ms=NOW_MS - 401), replace(IDLE, report_ms=NOW_MS - 400)
 
     def open_to_jobs(workers: dict[str, WorkerNow]) -> set[str]:
         leases = dict.fromkeys(workers, NOW_MS + LEASE_MS)
