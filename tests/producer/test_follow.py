@@ -125,6 +125,16 @@ def test_a_store_that_lost_its_last_seconds_starts_the_reader_over() -> None:
     assert Place(5, 4).rewind(Standing(State.RUNNING, 6, 0)) == []
 
 
+def test_a_store_whose_text_goes_on_from_before_its_loss_starts_the_reader_over() -> None:
+    """What the reader has beyond 3-7 is lost, or of an attempt that is: the log's own text begins before it."""
+    standing = Standing(State.RUNNING, 5, 8)
+    for place in (Place(3, 9), Place(4, 7)):
+        assert kinds(place.rewind(standing, joined(5, 8, (3, 7)))) == ["restart"]
+        assert place == Place()
+    for place in (Place(3, 7), Place(3, 5), Place(2, 9), Place()):
+        assert place.rewind(standing, joined(5, 8, (3, 7))) == []
+
+
 @pytest.mark.parametrize("text", ["5", "a-b", "5-6-7", "-", f"{2**64}-1", " 5-6", "5-6\n"])
 def test_a_cursor_that_is_no_frame_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
