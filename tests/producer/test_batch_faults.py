@@ -122,8 +122,8 @@ async def test_a_job_that_two_notices_tell_of_gives_its_answer(
     ended = Finished(handle, attempt.number, worker.name, 0, Outcome(state=State.COMPLETED, status_code=200, body={}))
     pipe = redis.pipeline(transaction=True)
     pipe.execute_command(*finish(ended).command)
-    again = {"j": handle.ref, "a": attempt.number, "s": "completed"}
-    pipe.xadd(keys.done(handle.shard, handle.tenant, reply), again)
+    done = keys.done(handle.shard, handle.tenant, reply)
+    pipe.execute_command("XADD", done, "*", "j", handle.ref, "a", attempt.number, "s", "completed")
     await pipe.execute()
     async with asyncio.timeout(5):
         summary = await running
