@@ -56,9 +56,13 @@ class Place:
             return []
         return self._deliver(frame, missing=not self._is_next(frame))
 
-    def rewind(self, standing: Standing) -> list[Step]:
-        """Start over when the store is behind this place: it lost its last seconds, or the id was used anew."""
-        if self.position <= (standing.attempt, standing.frames + 1):
+    def rewind(self, standing: Standing, first: Frame | None = None) -> list[Step]:
+        """Start over when the store is behind this place: it lost its last seconds, or the id was used anew.
+
+        Or it was, and a later attempt has gone on from there: `first`, what the log has next, says from where.
+        """
+        is_ahead = self.position > (standing.attempt, standing.frames + 1)
+        if not is_ahead and not (first and first.after and self.position > first.after):
             return []
         self.attempt = self.seq = 0
         return [Restart(BEHIND)]

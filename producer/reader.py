@@ -113,7 +113,7 @@ class Reader:
         standing, page = await self._both(reads.standing(handle), reads.log_after(handle, place.position))
         if standing is None:
             raise _unknown()
-        steps = place.rewind(standing)
+        steps = place.rewind(standing, page[0] if page else None)
         if steps:
             page = await self._page(handle, place)
         while page:

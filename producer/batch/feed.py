@@ -79,7 +79,7 @@ class Feeder:
         self._window.close()
 
     async def send(self, rows: Sequence[Todo]) -> None:
-        """Submit rows until each is accepted or refused for good.
+        """Submit rows until each is accepted, refused for good, or has ended.
 
         Raises:
             FleetError: the fleet refuses any row, as when a right is missing.
@@ -90,6 +90,8 @@ class Feeder:
         while rows := await self._attempt(rows):
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
+            # One whose answer was written meanwhile must not run anew.
+            rows = [row for row in rows if self._own_id(row) in self._window.pending]
 
     async def _attempt(self, rows: Sequence[Todo]) -> list[Todo]:
         """Submit rows once; those to submit again."""

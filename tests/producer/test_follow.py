@@ -151,6 +151,16 @@ def test_who_was_told_to_start_over_does_so_though_that_end_is_lost() -> None:
     assert place == Place()
 
 
+def test_a_store_whose_text_goes_on_from_before_its_loss_starts_the_reader_over() -> None:
+    """What the reader has beyond 3-7 is lost, or of an attempt that is: the log's own text begins before it."""
+    standing = Standing(State.RUNNING, 5, 8)
+    for place in (Place(3, 9), Place(4, 7)):
+        assert kinds(place.rewind(standing, joined(5, 8, (3, 7)))) == ["restart"]
+        assert place == Place()
+    for place in (Place(3, 7), Place(3, 5), Place(2, 9), Place()):
+        assert place.rewind(standing, joined(5, 8, (3, 7))) == []
+
+
 @pytest.mark.parametrize("text", ["5", "a-b", "5-6-7", "-", f"{2**64}-1", " 5-6", "5-6\n"])
 def test_a_cursor_that_is_no_frame_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
