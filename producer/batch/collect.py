@@ -86,7 +86,8 @@ class Collector:
     async def finish(self, ended: Sequence[Ended]) -> None:
         """Write the rows of jobs that ended, then forget the jobs. What Redis has lost of them is sent again.
 
-        First written: after a crash a line may stand there that the ledger does not know, but none is missing.
+        First written: after a crash a line may stand there that the ledger does not know, but none is missing. Not
+        forgotten while a submit of it is under way, as when an earlier run has sent it too: that would make it anew.
         """
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, *ending) for job, ending in found if ending]
@@ -97,6 +98,7 @@ class Collector:
         # Before anything else can run: a row that was written must not be taken a second time.
         for (job, _, _), no in zip(here, left, strict=True):
             self._window.remove(job.handle.own_id, job.row.number, early=not no)
+        await self._window.sent(job.handle.own_id for job, _, _ in here)
         await self._results.forget([job for job, _, _ in here])
         if any(late) and self._on_expired:
             self._on_expired()
@@ -109,7 +111,10 @@ class Collector:
         return []
 
     async def _take(self, notices: Sequence[DoneNotice]) -> None:
-        """Rows that have their line already need no look: their notices only go."""
+        """Rows that have their line already need no look: their notices only go.
+
+        These go last: where a job's end was told twice, to an earlier run and to this one, its job goes with either.
+        """
         rows_of = self._rows_of({notice.handle.own_id for notice in notices})
         ended, stale = {}, []
         for notice in notices:
@@ -119,7 +124,6 @@ class Collector:
             else:
                 stale.append(notice)
         await self.finish(list(ended.values()))
-        # Last: a job that two notices tell of is forgotten with the second.
         await self._results.forget(stale)
 
     def _rows_of(self, own_ids: Iterable[str]) -> dict[str, Todo]:
