@@ -18,7 +18,7 @@ from bench.report import Target, show
 ROOT = Path(__file__).parents[1]
 GROUPS: dict[str, str] = {
     "Redis users (ACL)": "access/test_acl.py access/test_acl_file.py access/test_acl_journey.py",
-    "TLS": "access/test_tls.py",
+    "TLS": "access/test_tls.py access/test_tls_sentinel.py",
     "tenants and quotas": "access/test_tenants.py protocol/test_quotas.py",
     "API keys and their limits": "gateway/test_keys.py tokenfleet/test_cli_keys.py protocol/test_buckets.py",
     "canary and secrets": "access/test_canary.py protocol/test_settings.py protocol/test_store.py",

@@ -39,6 +39,7 @@ class _Sampling(_Envelope):
     temperature: Annotated[Finite, Field(ge=0)] | None = None
     top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=16)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=20)] | None = None
     seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
     presence_penalty: Finite | None = None
     frequency_penalty: Finite | None = None

@@ -56,22 +56,30 @@ class Place:
             return []
         return self._deliver(frame, missing=not self._is_next(frame))
 
-    def rewind(self, standing: Standing) -> list[Step]:
-        """Start over when the store is behind this place: it lost its last seconds, or the id was used anew."""
-        if self.position <= (standing.attempt, standing.frames + 1):
+    def rewind(self, standing: Standing, first: Frame | None = None) -> list[Step]:
+        """Start over when the store is behind this place: it lost its last seconds, or the id was used anew.
+
+        Or it was, and a later attempt has gone on from there: `first`, what the log has next, says from where.
+        """
+        is_ahead = self.position > (standing.attempt, standing.frames + 1)
+        if not is_ahead and not (first and first.after and self.position > first.after):
             return []
         self.attempt = self.seq = 0
         return [Restart(BEHIND)]
 
-    def unseal(self) -> None:
-        """The store has lost the seal that was delivered last: another frame may come in its place."""
-        self.seq -= 1
+    def unseal(self, sealed: Sealed) -> None:
+        """The store has lost this end: where its seal was the last frame, another may come in its place."""
+        if self.position == parse_position(sealed.id):
+            self.seq -= 1
 
     def without_log(self, standing: Standing) -> list[Step]:
         """The job has ended and its log is gone, or never was."""
         end = Frame(standing.attempt, standing.frames + 1, seal=standing.state)
         if self.attempt != standing.attempt or self.seq == 0:
             restart = self._restart(standing.attempt, standing.state)
+            if restart:
+                # Should the store lose this end, what comes then is no continuation.
+                self.attempt = self.seq = 0
             return [*restart, Sealed(end.id, alone=True)]
         missing = self.seq < standing.frames
         return [*([Truncated()] if missing else []), Sealed(end.id, alone=False)]

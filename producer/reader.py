@@ -95,7 +95,7 @@ class Reader:
                         yield event
                     if events:
                         return
-                    place.unseal()
+                    place.unseal(step)
 
     async def _steps(
         self, handle: Handle, place: Place, heard: Iterable[bytes] | None, subscription: Subscription
@@ -121,7 +121,7 @@ class Reader:
         standing, page = await self._both(reads.standing(handle), log)
         if standing is None:
             raise _unknown()
-        steps = place.rewind(standing)
+        steps = place.rewind(standing, page[0] if page else None)
         if steps:
             page = await self._page(handle, place)
         for frame in page:

@@ -16,8 +16,9 @@ from protocol.errors import SetupError
 from protocol.handle import check_name
 
 ANY_TENANT = "*"
-# Connections, and what a client asks of the server itself; WAITAOF is in it where the server has that.
-_BASE = "+@connection -@dangerous +time"
+# Connections, and what a client asks of the server itself; WAITAOF is in it where the server has that. Tracking is
+# left out: Redis tells whoever asks for it the name of each key that changes, whoever's it is.
+_BASE = "+@connection -@dangerous -client|tracking +time"
 _LISTENING = "+subscribe +unsubscribe"
 # What durable submits ask for; `INFO` alone, which tells everything, is refused.
 _DURABLE = "+info|server"
@@ -187,7 +188,7 @@ def scheduler() -> Role:
         _may("zrangebyscore zrem", "deadlines"),
         _may("xread xlen xadd xtrim", "events"),
         _may("xadd", "dead", how="%W"),
-        _may("xrange xadd xdel", "inbox:*"),
+        _may("xrange xrevrange xadd xdel", "inbox:*"),
         _may("hmget hget hset hincrby", "worker:*"),
         _may("smembers", "prefixes:*", how="%R"),
         _may("hmget hget hset pexpire", "job:*"),

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from protocol.call import Call, T, run, run_all, value_of
 from protocol.errors import FleetError, SetupError
+from protocol.primary import fails_over
 
 NEEDS = (
     "It needs a replica, or an append-only file (appendonly yes) on Valkey or Redis 7.2 and above. "
@@ -20,7 +21,7 @@ class Wish:
     """What a caller asks for.
 
     Attributes:
-        least_replicas: so many must have a write; 0: one where any is connected.
+        least_replicas: so many must have a write; 0: one where any is connected, and behind Sentinel always.
         timeout_s: how long each of the waits may take: for the disk, then for replicas.
     """
 
@@ -76,7 +77,8 @@ async def barrier(redis: Redis, wish: Wish) -> Barrier:
         FleetError: as `run`.
     """
     found = await run(redis, safety())
-    replicas = wish.least_replicas or min(1, found.replicas)
+    # Behind Sentinel a server without a replica may be one whose replica took its place: what only it has is lost.
+    replicas = wish.least_replicas or (1 if fails_over(redis) else min(1, found.replicas))
     if not (found.synced or replicas):
         raise SetupError("durable: this Redis cannot tell when a write is safe", NEEDS)
     return Barrier(found.synced, replicas, round(1000 * wish.timeout_s))

@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from pathlib import PurePath
+from traceback import extract_tb
 from typing import Literal
 
 import structlog
@@ -37,6 +39,24 @@ def configure(level: str = "info", style: Format = "auto") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    logging.lastResort = _Foreign(logging.WARNING)
+
+
+class _Foreign(logging.Handler):
+    """Libraries log by the standard module; without a handler of its own each line would come here as it is.
+
+    Their texts quote what they were given: a header, an exception with the prompt in it. Only where and what is told.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell the line's library, level and place."""
+        told = {"library": record.name, "at": f"{PurePath(record.pathname).name}:{record.lineno}"}
+        kind, _, trace = record.exc_info or (None, None, None)
+        if kind:
+            told["kind"] = kind.__name__
+        if frames := extract_tb(trace)[-1:]:
+            told["raised_at"] = f"{PurePath(frames[0].filename).name}:{frames[0].lineno}"
+        get_logger("library").log(record.levelno, "library_told", **told)
 
 
 def silent() -> structlog.typing.FilteringBoundLogger:

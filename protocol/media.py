@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from protocol.errors import InvalidRequest
 
 _SCHEMES = frozenset({"http", "https"})
+_ADDRESS = re.compile(r"\s*(?:https?|file|ftp):", re.IGNORECASE)
 _PRIVATE_NAMES = ("localhost", "local", "internal", "intranet", "lan", "home.arpa")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Readers differ in what these mean in an address, which has let private hosts pass as public ones.
@@ -33,11 +34,16 @@ def check_parts(where: str, parts: Iterable[object]) -> None:
 
 
 def _urls(part: object) -> Iterator[tuple[str, object]]:
-    """As OpenAI writes them, `{"image_url": {"url": …}}`, and as some servers also take them, without the object."""
+    """As OpenAI writes them, `{"image_url": {"url": …}}`, and as some servers also take them, without the object.
+
+    Whatever else looks like an address counts too, as in `{"type": "image", "image": …}`; a text is a text.
+    """
     if not isinstance(part, Mapping):
         return
     for name, value in part.items():
-        if isinstance(value, Mapping) and value.get("url") is not None:
+        if isinstance(value, str) and name != "text" and _ADDRESS.match(value):
+            yield str(name), value
+        elif isinstance(value, Mapping) and value.get("url") is not None:
             yield str(name), value["url"]
         elif (name == "url" or str(name).endswith("_url")) and value is not None and not isinstance(value, Mapping):
             yield str(name), value

@@ -5,7 +5,7 @@ The URL of a Redis behind Sentinel names the sentinels, the service and the data
 Sentinels with a password of their own get it in the query, as `sentinel_username` and `sentinel_password`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -18,11 +18,13 @@ from redis.connection import Connection as SyncConnection
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
+from protocol import tls
+
 SENTINEL_PORT = 26379
 SENTINEL_TIMEOUT_S = 1.0
 """A sentinel that is silent for so long is passed over."""
 _SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
-_TLS = ("ssl_ca_certs", "ssl_ca_data", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
+_OF_TLS = ("ssl_ca_certs", "ssl_ca_data", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
 
 Address = tuple[str, int]
 
@@ -45,38 +47,46 @@ class Sentinels:
         """Where the primary is, by the first sentinel that knows.
 
         Raises:
-            redis.exceptions.ConnectionError: none does.
+            redis.exceptions.ConnectionError: none does; of what TLS failed of where it did so with all of them.
         """
+        failed: list[Exception] = []
         for host, port in self.addresses:
             client = Redis(host=host, port=port, **self.options)
             try:
                 found = await client.execute_command(*self._question)  # type: ignore[no-untyped-call]  # redis-py 5
-            except (RedisError, OSError):
+            except (RedisError, OSError) as error:
+                failed.append(error)
                 continue
             finally:
                 await client.aclose()
             if found:
                 return _address(found)
-        raise self._unknown()
+        raise self._unknown(failed)
 
     def primary_sync(self) -> Address:
         """As `primary`, for threads."""
+        failed: list[Exception] = []
         for host, port in self.addresses:
             with SyncRedis(host=host, port=port, **self.options) as client:
                 try:
                     found = client.execute_command(*self._question)
-                except (RedisError, OSError):
+                except (RedisError, OSError) as error:
+                    failed.append(error)
                     continue
             if found:
                 return _address(found)
-        raise self._unknown()
+        raise self._unknown(failed)
 
     @property
     def _question(self) -> tuple[str, ...]:
         return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service
 
-    def _unknown(self) -> NoConnection:
-        return NoConnection(f"no sentinel knows a primary of {self.service}")
+    def _unknown(self, failed: Sequence[Exception]) -> NoConnection:
+        told = NoConnection(f"no sentinel knows a primary of {self.service}")
+        # Where one is merely away, it may know when it is back.
+        if len(failed) == len(self.addresses) and all(map(tls.fault, failed)):
+            told.__cause__ = failed[0]
+        return told
 
 
 def _address(found: list[bytes]) -> Address:
@@ -106,7 +116,7 @@ def sentinels_of(url: str) -> tuple[Sentinels, dict[str, Any]] | None:
     own = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     own |= {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
     if "connection_class" in options:
-        own |= {"ssl": True} | {name: options[name] for name in _TLS if name in options}
+        own |= {"ssl": True} | {name: options[name] for name in _OF_TLS if name in options}
     return Sentinels(addresses, service, own), options
 
 
@@ -210,3 +220,8 @@ class SyncToPrimary(SyncFleetConnection):
     def _connect(self) -> Any:  # noqa: ANN401 - a socket, which redis-py does not type
         self.host, self.port = self._sentinels.primary_sync()
         return super()._connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+
+
+def fails_over(redis: Redis) -> bool:
+    """Whether this client asks sentinels for its server: then another may take its place at any time."""
+    return issubclass(redis.connection_pool.connection_class, ToPrimary)

@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     durable_timeout_s: float = Field(default=3.0, gt=0, le=4)
     """How long a durable submit waits for the disk, and then for replicas; shorter than any call may take."""
     durable_replicas: int = Field(default=0, ge=0)
-    """So many replicas must have a durable submit; 0: one where any is connected."""
+    """So many replicas must have a durable submit; 0: one where any is connected, and behind Sentinel always."""
 
     limit_high: int = Field(default=10_000, gt=0)
     limit_medium: int = Field(default=1_000_000, gt=0)

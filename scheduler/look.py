@@ -46,7 +46,8 @@ async def look(redis: Redis, shard: Shard) -> Look:
     # Prefixes are read of workers that are known: the second time.
     await reader.read()
     snapshot = await reader.read()
-    workers = Roster(books, silent(), math.inf).update(snapshot)
+    # Who looks on passes nobody over.
+    workers = Roster(books, silent(), math.inf, math.inf).update(snapshot)
     outlook = await run(redis, published(shard))
     depths = await run_all(redis, [reads.lane_depth(shard, priority) for priority in Priority])
     speeds = outlook.speeds if outlook else {}

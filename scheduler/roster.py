@@ -17,11 +17,12 @@ class Roster:
     Args:
         books: what was assigned since each report, how fast each worker is, which prefixes it holds.
         log: bound to the shard.
+        pass_over_ms: whose report is older than this gets no jobs while another's is younger.
         silence_ms: a report older than this is news for the log; dispatch goes on by the ledger.
     """
 
-    def __init__(self, books: Books, log: FilteringBoundLogger, silence_ms: float) -> None:
-        self._books, self._log, self._silence_ms = books, log, silence_ms
+    def __init__(self, books: Books, log: FilteringBoundLogger, pass_over_ms: float, silence_ms: float) -> None:
+        self._books, self._log, self._pass_over_ms, self._silence_ms = books, log, pass_over_ms, silence_ms
         self._leases: dict[str, int] = {}
         self._known: dict[str, WorkerNow] = {}
         self._reports: dict[str, LoadReport] = {}
@@ -41,11 +42,11 @@ class Roster:
                 self._books.ledger.idle(worker)
         self._leases |= {worker: lease for worker, lease in snapshot.leases.items() if lease}
         self._known |= snapshot.workers
-        return tuple(
-            self._view(worker, now)
-            for worker, now in snapshot.workers.items()
-            if snapshot.leases[worker] > snapshot.now_ms
-        )
+        leased = {worker: now for worker, now in snapshot.workers.items() if snapshot.leases[worker] > snapshot.now_ms}
+        active = {worker: now for worker, now in leased.items() if now.state == "active"}
+        # Where none was heard, it was not the workers.
+        open_to_jobs = {worker for worker, now in active.items() if self._is_heard(now, snapshot)} or active.keys()
+        return tuple(self._view(worker, now, active=worker in open_to_jobs) for worker, now in leased.items())
 
     def reclaiming(self, snapshot: Snapshot) -> bool:
         """Whether a worker that lapsed still holds jobs; one that leaves hands its jobs back by itself."""
@@ -87,6 +88,9 @@ class Roster:
         elif not before or before.report:
             self._log.warning("report_unreadable", worker=worker, label=now.label)
 
+    def _is_heard(self, now: WorkerNow, snapshot: Snapshot) -> bool:
+        return snapshot.now_ms - now.report_ms <= self._pass_over_ms
+
     def _tell_silence(self, worker: str, now: WorkerNow, snapshot: Snapshot) -> None:
         silent = snapshot.now_ms - now.report_ms > self._silence_ms
         if silent and worker not in self._silent:
@@ -95,11 +99,11 @@ class Roster:
         elif not silent:
             self._silent.discard(worker)
 
-    def _view(self, worker: str, now: WorkerNow) -> WorkerView:
+    def _view(self, worker: str, now: WorkerNow, *, active: bool) -> WorkerView:
         return WorkerView(
             id=worker,
             label=now.label,
-            active=now.state == "active",
+            active=active,
             slots=now.slots,
             held=now.held,
             solo=now.solo,

@@ -13,6 +13,10 @@ from scheduler.policy.registry import POLICIES
 from scheduler.policy.scaling import PACE, Pace
 from scheduler.policy.window import Window
 
+PASSED_OVER_BEATS = 2
+"""A worker that has missed so many beats gets no more jobs while others are heard."""
+QUIET_BEATS = 3
+"""A worker that has missed so many beats loses what it has not begun."""
 SILENT_BEATS = 10
 """A worker that has missed so many beats is silent."""
 
@@ -30,6 +34,7 @@ class Rules:
         limits: jobs waiting in each lane.
         quotas: what one tenant may at most.
         tick_s: how often the leader keeps house, and a standby asks for the lead.
+        pass_over_ms: from this age of its load report on a worker gets nothing while another one is heard.
         silence_ms: from this age on a load report is worth a line in the log.
         scale: whether standby workers are promoted and put back.
         pace: how fast that reacts.
@@ -42,6 +47,7 @@ class Rules:
     times: TickTimes
     limits: Mapping[Priority, int]
     tick_s: float
+    pass_over_ms: float
     silence_ms: float
     quotas: Quotas = NO_QUOTAS
     scale: bool = True
@@ -62,6 +68,7 @@ def rules_of(settings: Settings) -> Rules:
     limits = (settings.limit_high, settings.limit_medium, settings.limit_low)
     # A takeover is no gap: it is over within lead + tick.
     gap_s = settings.lead_s + 2 * settings.tick_s
+    times_s = (settings.lead_s, settings.lease_s, gap_s, QUIET_BEATS * settings.beat_s)
     return Rules(
         policy=policy,
         policy_name=settings.policy,
@@ -73,9 +80,10 @@ def rules_of(settings: Settings) -> Rules:
             refuse=frozenset(refuse),
         ),
         window=Window(offline_ms=1000 * settings.window_s),
-        times=TickTimes(*(round(1000 * seconds) for seconds in (settings.lead_s, settings.lease_s, gap_s))),
+        times=TickTimes(*(round(1000 * seconds) for seconds in times_s)),
         limits=dict(zip(Priority, limits, strict=True)),
         tick_s=settings.tick_s,
+        pass_over_ms=1000 * PASSED_OVER_BEATS * settings.beat_s,
         silence_ms=1000 * SILENT_BEATS * settings.beat_s,
         quotas=Quotas(settings.quota_jobs, settings.quota_tokens),
         scale=settings.scale == "auto",

@@ -60,7 +60,7 @@ class Term:
         self._books = Books()
         self._traffic = Traffic()
         self._reader = Reader(redis, shard, self._books.prefix_map)
-        self._roster = Roster(self._books, log, rules.silence_ms)
+        self._roster = Roster(self._books, log, rules.pass_over_ms, rules.silence_ms)
         self._applier = Applier(redis, shard, token, rules.policy_name, self._books, log)
         self._scaler = Scaler(redis, shard, rules, self._books.predictions, log)
         self._chance = random.Random()  # noqa: S311 - breaks ties between workers, guards nothing

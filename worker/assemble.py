@@ -24,7 +24,7 @@ def assemble(endpoint: Endpoint, chunks: Sequence[JsonObject]) -> JsonObject:
     for chunk in chunks:
         for piece in chunk.get("choices") or ():
             _merge(choices.setdefault(piece.get("index", 0), {}), piece)
-    ordered = [choices[index] for index in sorted(choices)]
+    ordered = [_joined(choices[index]) for index in sorted(choices)]
     chat = endpoint == "/v1/chat/completions"
     head = {name: value for name in _KEPT if (value := _first(chunks, name)) is not None}
     return {
@@ -62,12 +62,12 @@ def _close(merged: list[JsonObject], texts: list[str]) -> None:
 
 def _with_text(chunk: JsonObject, text: str) -> JsonObject:
     choice = chunk["choices"][0]
-    said = {"delta": {"content": text}} if "delta" in choice else {"text": text}
+    said = {"delta": dict.fromkeys(choice["delta"], text)} if "delta" in choice else {"text": text}
     return {**chunk, "choices": [{**choice, **said}]}
 
 
 def _plain_text(chunk: JsonObject) -> str | None:
-    """The text of a chunk that holds nothing else; None for every other chunk."""
+    """The text of a chunk that holds nothing else, be it content or reasoning; None for every other chunk."""
     choices: list[JsonObject] = chunk.get("choices") or []
     if len(choices) != 1 or chunk.get("usage"):
         return None
@@ -75,23 +75,33 @@ def _plain_text(chunk: JsonObject) -> str | None:
     if any(value for name, value in choice.items() if name not in {"index", "delta", "text"}):
         return None
     said = choice.get("delta", choice)
-    if said is None:
+    if said is choice:
+        text = choice.get("text")
+    elif said is None or len(said) != 1 or not _REPLACED.isdisjoint(said):
         return None
-    if said is not choice and len(said) != 1:
-        return None
-    text = said.get("text" if said is choice else "content")
+    else:
+        (text,) = said.values()
     return text if isinstance(text, str) else None
 
 
 def _continues(before: JsonObject, chunk: JsonObject) -> bool:
-    """Whether two plain chunks speak for the same choice of the same answer."""
+    """Whether two plain chunks speak for the same choice of the same answer, and in the same member."""
     one, other = before["choices"][0], chunk["choices"][0]
-    same_choice = one.get("index", 0) == other.get("index", 0) and ("delta" in one) == ("delta" in other)
-    return same_choice and before.get("id") == chunk.get("id")
+    same_choice = one.get("index", 0) == other.get("index", 0)
+    same_member = ("delta" in one) == ("delta" in other) and list(one.get("delta", ())) == list(other.get("delta", ()))
+    return same_choice and same_member and before.get("id") == chunk.get("id")
 
 
 def _first(chunks: Iterable[JsonObject], name: str) -> Any:  # noqa: ANN401 - a member of any JSON type
     return next((chunk[name] for chunk in chunks if chunk.get(name) is not None), None)
+
+
+class _Pieces(list[str]):
+    """A text that grows: joined once, or each piece would copy all before it."""
+
+
+class _Calls(dict[int | None, JsonObject]):
+    """Tool calls by their `index`: there may be as many as an event has room for."""
 
 
 def _merge(into: JsonObject, piece: JsonObject) -> None:
@@ -101,23 +111,40 @@ def _merge(into: JsonObject, piece: JsonObject) -> None:
         if value is None:
             into.setdefault(name, None)
         elif isinstance(value, dict):
-            into[name] = before if isinstance(before, dict) else {}
+            into[name] = before if type(before) is dict else {}
             _merge(into[name], value)
+        elif isinstance(value, list) and name == "tool_calls":
+            into[name] = before if isinstance(before, _Calls) else _Calls()
+            _merge_calls(into[name], value)
         elif isinstance(value, list):
-            into[name] = before if isinstance(before, list) else []
-            (_merge_calls if name == "tool_calls" else list.extend)(into[name], value)
-        elif isinstance(value, str) and isinstance(before, str) and name not in _REPLACED:
-            into[name] = before + value
+            into[name] = before if type(before) is list else []
+            into[name].extend(value)
+        elif isinstance(value, str) and name not in _REPLACED:
+            _grow(into, name, value)
         else:
             into[name] = value
 
 
-def _merge_calls(calls: list[JsonObject], pieces: list[JsonObject]) -> None:
+def _grow(into: JsonObject, name: str, text: str) -> None:
+    before = into.get(name)
+    if isinstance(before, _Pieces):
+        before.append(text)
+    else:
+        into[name] = _Pieces([before, text]) if isinstance(before, str) else text
+
+
+def _merge_calls(calls: _Calls, pieces: list[JsonObject]) -> None:
     for piece in pieces:
-        same = next((call for call in calls if call.get("index") == piece.get("index")), None)
-        if same is None:
-            calls.append(same := {})
-        _merge(same, piece)
+        _merge(calls.setdefault(piece.get("index"), {}), piece)
+
+
+def _joined(value: Any) -> Any:  # noqa: ANN401 - a member of any JSON type
+    """What was merged, as plain JSON."""
+    if isinstance(value, _Pieces):
+        return "".join(value)
+    if isinstance(value, _Calls):
+        return [_joined(call) for call in value.values()]
+    return {name: _joined(member) for name, member in value.items()} if isinstance(value, dict) else value
 
 
 def _chat_choice(choice: JsonObject) -> JsonObject:

@@ -11,8 +11,8 @@ from protocol.functions import STALE, UPROOTED, Finished, FinishReply, emit, fin
 from protocol.handle import Handle
 from protocol.messages import Position
 from protocol.wire import JsonObject
-from worker.assemble import merge_chunks
 from worker.engine.openai_rules import speaks
+from worker.gathered import Gathered
 from worker.verdict import Finish, GiveBack
 
 T = TypeVar("T")
@@ -21,8 +21,6 @@ Reply = int | FinishReply | str
 
 KEPT_FRAMES = 80
 """Frames kept after Redis had them: a server that restarts may have lost the last two seconds."""
-GATHERED_CHUNKS = 64
-"""Chunks that wait for longer, as when Redis is away, are merged in groups of so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Outgoing:
     over: bool = False
     broken: bool = False
     _ending: Finish | GiveBack | None = None
-    _waiting: list[JsonObject] = field(default_factory=list)
+    _waiting: Gathered = field(default_factory=Gathered)
     _frames: deque[_Frame] = field(default_factory=deque)
     _tokens: int = 0
     _ids: list[int] = field(default_factory=list)
@@ -63,15 +61,13 @@ class Outgoing:
         self._after = after
         self._last = self._logged = self._root
         # An engine that refused may have brought something already.
-        self._waiting, self._tokens, self._ids = [], 0, []
+        self._waiting, self._tokens, self._ids = Gathered(), 0, []
 
     def say(self, chunk: JsonObject, ids: Sequence[int] = (), tokens: int | None = None) -> None:
         """Add a chunk to the next frame, and its tokens or their number where they are known."""
-        self._waiting.append(chunk)
+        self._waiting.add(chunk)
         self._tokens += speaks(chunk) if tokens is None else tokens
         self._ids += ids
-        if len(self._waiting) >= GATHERED_CHUNKS:
-            self._waiting = merge_chunks(self._waiting)
 
     def note(self, ids: Sequence[int]) -> None:
         """Add tokens that have no text yet to the next frame."""
@@ -100,8 +96,8 @@ class Outgoing:
         """All that Redis does not have yet, in order; chunks that wait become one frame."""
         if self._waiting:
             self._last += 1
-            self._frames.append(_Frame(self._last, merge_chunks(self._waiting), self._tokens, self._ids))
-            self._waiting, self._tokens, self._ids = [], 0, []
+            self._frames.append(_Frame(self._last, self._waiting.merged(), self._tokens, self._ids))
+            self._waiting, self._tokens, self._ids = Gathered(), 0, []
         calls = [self._emit(frame) for frame in self._missing()]
         if isinstance(self._ending, Finish):
             outcome, first = self._ending.outcome, self.first_token_after_ms
@@ -160,7 +156,7 @@ class Outgoing:
     def _break(self) -> None:
         self.broken = True
         self._frames.clear()
-        self._waiting.clear()
+        self._waiting = Gathered()
         self._last = self._logged
         self._ending = GiveBack(why="its token log lost frames that nobody has any more")
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
-from worker.assemble import assemble, merge_chunks
+from worker.assemble import assemble
 from worker.engine.base import EngineFault
 from worker.engine.openai_rules import speaks
+from worker.gathered import Gathered
 
-MERGE_EVERY = 64
 MOST_CHUNKS = 500_000
 """More than any model's context holds: such a stream has no end."""
 
@@ -23,9 +23,7 @@ class Transcript:
     def __init__(self, endpoint: Endpoint, before: Sequence[JsonObject] = ()) -> None:
         """Begin after what earlier attempts have said."""
         self._endpoint, self._before = endpoint, before
-        self._chunks: list[JsonObject] = []
-        self._merge_at = MERGE_EVERY
-        self._merged = 0
+        self._chunks = Gathered()
         self.tokens = 0
 
     @property
@@ -39,10 +37,10 @@ class Transcript:
         Raises:
             EngineFault: there are more than any answer has.
         """
-        self._chunks.append(chunk)
+        self._chunks.add(chunk)
         self.tokens += tokens or speaks(chunk)
-        if len(self._chunks) >= self._merge_at:
-            self._merge()
+        if self._chunks.count > MOST_CHUNKS:
+            raise EngineFault(f"the engine's answer has more than {MOST_CHUNKS} parts")
 
     def partial(self) -> JsonObject | None:
         """What came so far, in the shape of a response whose choices have no `finish_reason`; None: nothing."""
@@ -56,18 +54,10 @@ class Transcript:
             EngineFault: the engine said nothing.
         """
         chunks = [*self._before, *self._chunks]
-        if not chunks:
+        if not any(self._endpoint == "/v1/embeddings" or chunk.get("choices") for chunk in chunks):
             raise EngineFault("the engine gave no answer")
         return assemble(self._endpoint, chunks)
 
     def own(self) -> list[JsonObject]:
         """What this attempt has said."""
-        return merge_chunks(self._chunks)
-
-    def _merge(self) -> None:
-        before = len(self._chunks)
-        self._chunks = merge_chunks(self._chunks)
-        self._merged += before - len(self._chunks)
-        self._merge_at = len(self._chunks) + MERGE_EVERY
-        if self._merged + len(self._chunks) > MOST_CHUNKS:
-            raise EngineFault(f"the engine's answer has more than {MOST_CHUNKS} parts")
+        return self._chunks.merged()

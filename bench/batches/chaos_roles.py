@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
+from bench.batches.cuts import OVER, START, line_of
 from bench.chaos.journal import Journal
 from producer import batch, fleet
 from protocol import log
@@ -23,7 +24,7 @@ WARM = (batch, batch_run, fleet)
 
 
 class CountedEngine(SimEngine):
-    """Notes each request that it starts on."""
+    """Notes each request when it starts on it, and when it is done with it."""
 
     def __init__(self, journal: Journal, *, speed: float, slots: int) -> None:
         """`journal` takes the notes."""
@@ -31,12 +32,15 @@ class CountedEngine(SimEngine):
         self._journal = journal
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
-        """Note, then generate."""
+        """Note, generate, note: only a kill leaves out the second."""
         handle, _, attempt = request.request_id.rpartition("-")
-        line = Handle.parse(handle).own_id.rpartition("-")[2]
-        self._journal.note("start", int(line), int(attempt))
-        async for chunk in super().generate(request):
-            yield chunk
+        line = line_of(Handle.parse(handle).own_id)
+        self._journal.note(START, line, int(attempt))
+        try:
+            async for chunk in super().generate(request):
+                yield chunk
+        finally:
+            self._journal.note(OVER, line, int(attempt))
 
 
 def work(settings: Settings, model: str, label: str, journal: Path, speed: float, slots: int) -> None:

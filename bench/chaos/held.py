@@ -9,18 +9,16 @@ from tests.support.servers import Server
 
 
 def held_by(server: Server, shard: Shard, label: str, dead: set[str]) -> list[tuple[str, int]]:
-    """(own id, attempt) of all that Redis counts as held by the last life of this label.
+    """(own id, attempt) of all that Redis counts as held by the lives of this label that were not looked at before.
 
-    `dead` are the lives that were looked at before; this one is added.
+    `dead` are those that were; these are added. When a life's lease ends does not tell which one is the last: after a
+    gap all get the same one. One that was killed before it joined holds nothing, whenever its beat arrives.
     """
     with server.client() as client:
-        found = {lease: worker for worker, lease in run_sync(client, reads.leases(shard)).items() if lease}
-        lives = [worker for _, worker in sorted(found.items()) if _label(client, shard, worker) == label]
-        # A life that was killed before it joined holds nothing, and the one before it was looked at then.
-        if not lives or lives[-1] in dead:
-            return []
-        dead.add(lives[-1])
-        entries = run_sync(client, reads.inbox_after(shard, lives[-1], "0", 1))
+        leases = run_sync(client, reads.leases(shard))
+        lives = [worker for worker in leases if worker not in dead and _label(client, shard, worker) == label]
+        dead.update(lives)
+        entries = [entry for worker in lives for entry in run_sync(client, reads.inbox_after(shard, worker, "0", 1))]
     return [(Handle.of(shard, entry.ref).own_id, entry.attempt) for entry in entries if entry.kind == "assign"]
 
 

@@ -1,7 +1,8 @@
 """Takes the results of a batch's rows: by the notices of their ends, and by looking where notices stay away."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from producer.batch import rows
 from producer.batch.desk import Desk, Done
@@ -18,7 +19,7 @@ SILENCE_S = 5.0
 """After so long without a notice, look at the jobs themselves."""
 MOST_SENDS = 3
 
-Resend = Callable[[Sequence[Todo]], Awaitable[None]]
+Resend = Callable[[Sequence[Todo]], Coroutine[Any, Any, None]]
 
 
 class Collector:
@@ -46,12 +47,29 @@ class Collector:
         self._results, self._book, self._window, self._desk = results, book, window, desk
         self._resend, self._on_expired = resend, on_expired
         self._batch_id = results.batch_id
+        self._sends: dict[asyncio.Task[None], frozenset[str]] = {}
+        """Lost rows that are being submitted again, by their jobs' ids."""
+        self._collecting = False
 
     async def collect(self) -> None:
         """Until the window is closed and empty."""
+        self._collecting = True
+        try:
+            await self._collect()
+        finally:
+            self._collecting = False
+            # What they would send has ended.
+            for send in self._sends:
+                send.cancel()
+            await asyncio.gather(*self._sends, return_exceptions=True)
+
+    async def _collect(self) -> None:
         loop = asyncio.get_running_loop()
         heard_at = loop.time()
         while self._window.pending or not self._window.closed:
+            for send in [send for send in self._sends if send.done()]:
+                del self._sends[send]
+                send.result()
             if notices := await self._notices():
                 await self._take(notices)
             elif loop.time() - heard_at >= SILENCE_S:
@@ -68,7 +86,8 @@ class Collector:
     async def finish(self, ended: Sequence[Ended]) -> None:
         """Write the rows of jobs that ended, then forget the jobs. What Redis has lost of them is sent again.
 
-        First written: after a crash a line may stand there that the ledger does not know, but none is missing.
+        First written: after a crash a line may stand there that the ledger does not know, but none is missing. Not
+        forgotten while a submit of it is under way, as when an earlier run has sent it too: that would make it anew.
         """
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, *ending) for job, ending in found if ending]
@@ -79,10 +98,11 @@ class Collector:
         # Before anything else can run: a row that was written must not be taken a second time.
         for (job, _, _), no in zip(here, left, strict=True):
             self._window.remove(job.handle.own_id, job.row.number, early=not no)
+        await self._window.sent(job.handle.own_id for job, _, _ in here)
         await self._results.forget([job for job, _, _ in here])
         if any(late) and self._on_expired:
             self._on_expired()
-        await self._lost([job.row for job, ending in found if not ending])
+        self._lost([job.row for job, ending in found if not ending])
 
     async def _notices(self) -> list[DoneNotice]:
         if self._window.shards:
@@ -91,7 +111,10 @@ class Collector:
         return []
 
     async def _take(self, notices: Sequence[DoneNotice]) -> None:
-        """Rows that have their line already need no look: their notices only go."""
+        """Rows that have their line already need no look: their notices only go.
+
+        These go last: where a job's end was told twice, to an earlier run and to this one, its job goes with either.
+        """
         rows_of = self._rows_of({notice.handle.own_id for notice in notices})
         ended, stale = {}, []
         for notice in notices:
@@ -100,8 +123,8 @@ class Collector:
                 ended[own_id] = Ended(notice.handle, notice.attempt, rows_of[own_id], notice)
             else:
                 stale.append(notice)
-        await self._results.forget(stale)
         await self.finish(list(ended.values()))
+        await self._results.forget(stale)
 
     def _rows_of(self, own_ids: Iterable[str]) -> dict[str, Todo]:
         """Job's id → row, for the rows that have no line yet, be they sent by this run or by an earlier one."""
@@ -123,7 +146,7 @@ class Collector:
         standings = await self._results.standings([handle for _, handle in sent])
         found = list(zip(sent, standings, strict=True))
         await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
-        await self._lost([row for (row, _), standing in found if standing is None])
+        self._lost([row for (row, _), standing in found if standing is None])
 
     def _withdrawn(self, job: Ended, outcome: Outcome) -> bool:
         """Whether it was an earlier run that cancelled the job, when it was broken off: the row still waits."""
@@ -145,19 +168,25 @@ class Collector:
         )
         return job.row, rows.answered(job.handle.own_id, outcome), finished
 
-    async def _lost(self, lost: Sequence[Todo]) -> None:
-        """Redis came back without them: submit them again, but not for ever."""
-        again = []
+    def _lost(self, lost: Sequence[Todo]) -> None:
+        """Redis came back without them: submit them again, but not for ever, and while others are collected.
+
+        A send can last: until there is room in a lane, or until a durable one is safe or has ended.
+        """
+        again: dict[str, Todo] = {}
+        under_way = frozenset[str]().union(*self._sends.values())
         for row in lost:
             own_id = rows.row_id(self._batch_id, row.number, row.generation)
             pending = self._window.pending.get(own_id)
-            if pending and pending.sent >= MOST_SENDS:
+            if not pending or own_id in under_way:
+                continue
+            if pending.sent >= MOST_SENDS:
                 self._desk.refuse(row, "lost", "the store lost the job several times")
                 self._window.remove(own_id, row.number)
-            elif pending:
-                again.append(row)
-        if again:
-            await self._resend(again)
+            else:
+                again[own_id] = row
+        if again and self._collecting:
+            self._sends[asyncio.create_task(self._resend(list(again.values())))] = frozenset(again)
 
 
 def _between(begin_ms: int, end_ms: int) -> int | None:

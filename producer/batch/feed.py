@@ -79,7 +79,7 @@ class Feeder:
         self._window.close()
 
     async def send(self, rows: Sequence[Todo]) -> None:
-        """Submit rows until each is accepted or refused for good.
+        """Submit rows until each is accepted, refused for good, or has ended.
 
         Raises:
             FleetError: the fleet refuses any row, as when a right is missing.
@@ -92,12 +92,17 @@ class Feeder:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _attempt(self, rows: Sequence[Todo]) -> list[Todo]:
-        """Submit rows once; those to submit again."""
+        """Submit rows once; those to submit again.
+
+        One that ended before its second try has its line, and its job was forgotten: its id must not run anew.
+        """
+        rows = [row for row in rows if self._own_id(row) in self._window.pending]
         left_s = self._time_left_s()
         if left_s is not None:
             left_s = max(left_s, SHORTEST_S)
         requests = [self._request(row, left_s) for row in rows]
-        answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
+        with self._window.sending(map(self._own_id, rows)):
+            answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
         return [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
 
     def _settle(self, row: Todo, answer: Job | FleetError) -> bool:
@@ -112,8 +117,7 @@ class Feeder:
             return False
         elif isinstance(answer, NotDurable):
             self._window.accept(own_id, Handle.parse(answer.handle))
-            # Unless it has ended meanwhile, and its answer is written: its id must not run anew.
-            return own_id not in self._window.pending
+            return False
         else:
             raise answer
         return True

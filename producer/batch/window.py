@@ -1,7 +1,8 @@
 """The rows that are in Redis: never more than the window holds, however long the file is."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from producer.batch.records import Todo
@@ -34,6 +35,7 @@ class Window:
         self._size = size
         self._room = asyncio.Event()
         self._news = asyncio.Event()
+        self._sends: dict[asyncio.Event, frozenset[str]] = {}
         self.pending: dict[str, Pending] = {}
         self.shards: list[Shard] = list(shards)
         """Every shard that ever took a row."""
@@ -56,6 +58,23 @@ class Window:
     def add(self, own_id: str, row: Todo) -> None:
         """Take a place, before the row is submitted: its end may be told before the submit's answer is here."""
         self.pending.setdefault(own_id, Pending(row)).sent += 1
+
+    @contextmanager
+    def sending(self, own_ids: Iterable[str]) -> Iterator[None]:
+        """For as long as their submit is under way: Redis may get it at any moment, or a second time."""
+        answered = asyncio.Event()
+        self._sends[answered] = frozenset(own_ids)
+        try:
+            yield
+        finally:
+            del self._sends[answered]
+            answered.set()
+
+    async def sent(self, own_ids: Iterable[str]) -> None:
+        """Wait until no submit of these is under way."""
+        ids = frozenset(own_ids)
+        for answered in [answered for answered, sends in self._sends.items() if sends & ids]:
+            await answered.wait()
 
     def accept(self, own_id: str, handle: Handle) -> None:
         """The row was submitted."""

@@ -195,6 +195,13 @@ local function give_back(job, fault, why, delay, now)
   return 'ok'
 end
 
+-- The job that an inbox entry stands for, while the worker holds it by that entry.
+local function stands_for(P, worker, entry)
+  local f = entry[2]
+  local job = f[2] == 'assign' and f[4] and load_job(P, f[4])
+  if job and HELD[job.state] and job.worker == worker and job.entry == entry[1] then return job end
+end
+
 -- Empties at most `budget` entries of a worker's inbox; true once nothing is left and the worker is gone. A worker that
 -- leaves is not to blame, also when the dispatcher moves the rest of its jobs.
 local function empty_inbox(P, worker, state, budget, now)
@@ -202,12 +209,8 @@ local function empty_inbox(P, worker, state, budget, now)
   local entries = try('XRANGE', inbox, '-', '+', 'COUNT', budget) or {}
   demand('DEL', inbox, worker_key(P, worker), prefixes_key(P, worker))
   for i, entry in ipairs(entries) do
-    local id, f = entry[1], entry[2]
-    local job = f[2] == 'assign' and f[4] and load_job(P, f[4])
-    if job and HELD[job.state] and job.worker == worker and job.entry == id then
-      demand_all(job)
-      jobs[i] = job
-    end
+    jobs[i] = stands_for(P, worker, entry)
+    if jobs[i] then demand_all(jobs[i]) end
   end
   redis.call('ZADD', workers_key(P), 0, worker)
   local f = try('HMGET', worker_key(P, worker), 'state', 'at', 'unheard') or {}

@@ -1,5 +1,5 @@
 -- KEYS leader clock workers due deadlines events lane:high lane:medium lane:low dead
--- ARGV token lead_ms lease_ms gap_ms limit:high limit:medium limit:low quota:jobs quota:tokens recall   (0: none)
+-- ARGV token lead_ms lease_ms gap_ms quiet_ms limit:high limit:medium limit:low quota:jobs quota:tokens recall   (0: none)
 --   recall: so many of those that were put off because they were late come back before their time
 -- → lead ripened expired reclaimed next_due_ms recalled
 --   (counts ≤ 100; next_due_ms: until the next one ripens, -1 when none waits)
@@ -8,6 +8,8 @@ local LONGEST_WAIT_MS = 3600000
 local LONGEST_RETRY_MS = 60000      -- no engine's retry is put off for longer
 local RETRIES_HASTENED = 1000
 local LOOKED_THROUGH = 300          -- for those to recall: others may stand between them
+local ANSWER_MS = 1000              -- who lives is heard again so soon after a restart
+local QUIET_A_CALL = 8
 
 local TYPES = {
   leader = 'string', clock = 'hash', workers = 'zset', due = 'zset', deadlines = 'zset', events = 'stream',
@@ -53,9 +55,9 @@ local function hasten_retries(P, now, from)
   redis.call('HSET', clock_key(P), 'hasten', last == from and moved == 0 and '(' .. last or last)
 end
 
--- After a gap in Redis's own time (a clock jump, an outage, no dispatcher, a restart) every worker gets a whole lease:
--- strikes are for the dead, not for those who could not be heard. Of one that is not heard after it either, nobody knows
--- whether it had left before: the gap may have taken that with it.
+-- After a gap in Redis's own time (a clock jump, an outage, no dispatcher) every worker gets a whole lease, and after a
+-- restart that was shorter the time to be heard: strikes are for the dead, not for those who could not be heard. Of one
+-- that is not heard after it either, nobody knows whether it had left before: the gap may have taken that with it.
 local function forgive_gap(P, now, lease_ms, gap_ms)
   local stored = redis.call('HMGET', clock_key(P), 'tick', 'ticked', 'hasten')
   local last, restarted = number(stored[1]), not ticked_here[P] or stored[2] ~= ticked_here[P]
@@ -63,9 +65,14 @@ local function forgive_gap(P, now, lease_ms, gap_ms)
   redis.call('HSET', clock_key(P), 'tick', ticked_here[P], 'ticked', ticked_here[P])
   local hasten = now < last and int(now + LONGEST_RETRY_MS) or stored[3] or ''
   if hasten ~= '' then hasten_retries(P, now, hasten) end
-  if now >= last and now - last <= gap_ms and not restarted then return end
+  local gap = now < last or now - last > gap_ms
+  if not gap and not restarted then return end
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', workers_key(P), 1, '+inf')) do
-    redis.call('ZADD', workers_key(P), 'XX', int(now + lease_ms), worker)
+    if gap then
+      redis.call('ZADD', workers_key(P), 'XX', int(now + lease_ms), worker)
+    else
+      redis.call('ZADD', workers_key(P), 'XX', 'GT', int(now + math.min(lease_ms, ANSWER_MS)), worker)
+    end
     local at = redis.call('HGET', worker_key(P, worker), 'at')
     if at then redis.call('HSET', worker_key(P, worker), 'unheard', at) end
   end
@@ -132,16 +139,36 @@ local function reclaim(P, now)
   return gone
 end
 
+-- What a worker has not begun need not wait for its lease's end. Its newest entries are those: others it has begun.
+-- After a gap all seem silent until they are heard.
+local function take_back_unstarted(P, now, lease_ms, quiet_ms)
+  local silent = redis.call('ZRANGEBYSCORE', workers_key(P), '(' .. int(now), int(now + lease_ms - quiet_ms), 'LIMIT', 0,
+    QUIET_A_CALL)
+  for _, worker in ipairs(silent) do
+    local f = try('HMGET', worker_key(P, worker), 'at', 'unheard') or {}
+    if f[1] and f[1] ~= f[2] and now - number(f[1]) >= quiet_ms then
+      for _, entry in ipairs(try('XREVRANGE', inbox_key(P, worker), '+', '-', 'COUNT', JOBS_A_CALL) or {}) do
+        local job = stands_for(P, worker, entry)
+        if job and job.state == 'assigned' then
+          demand_all(job)
+          give_back(job, 'none', 'its worker fell silent before it began', 0, now)
+        end
+      end
+    end
+  end
+end
+
 local function tick(KEYS, ARGV)
-  local P, token, lead_ms, lease_ms, gap_ms = prefix(KEYS), unpack(ARGV, 1, 4)
+  local P, token, lead_ms, lease_ms, gap_ms, quiet_ms = prefix(KEYS), unpack(ARGV, 1, 5)
   set_strays_apart(P)
   if not take_lead(P, token, lead_ms, tonumber(gap_ms)) then return { 0, 0, 0, 0, -1, 0 } end
   local now = now_ms()
-  redis.call('HSET', clock_key(P), 'limit:high', ARGV[5], 'limit:medium', ARGV[6], 'limit:low', ARGV[7],
-    'quota:jobs', ARGV[8], 'quota:tokens', ARGV[9])
+  redis.call('HSET', clock_key(P), 'limit:high', ARGV[6], 'limit:medium', ARGV[7], 'limit:low', ARGV[8],
+    'quota:jobs', ARGV[9], 'quota:tokens', ARGV[10])
   forgive_gap(P, now, tonumber(lease_ms), tonumber(gap_ms))
   local ripened, expired, reclaimed = ripen(P, now), expire(P, now), reclaim(P, now)
-  local recalled = recall(P, number(ARGV[10]))
+  take_back_unstarted(P, now, tonumber(lease_ms), tonumber(quiet_ms))
+  local recalled = recall(P, number(ARGV[11]))
   local head = redis.call('ZRANGE', due_key(P), 0, 0, 'WITHSCORES')
   local wait = head[2] and math.max(0, tonumber(head[2]) - now) or -1
   return { 1, ripened, expired, reclaimed, math.floor(math.min(wait, LONGEST_WAIT_MS)), recalled }

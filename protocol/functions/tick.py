@@ -35,6 +35,8 @@ class TickTimes:
     """What a worker's lease becomes after a gap."""
     gap_ms: int = 3_000
     """A longer silence between two ticks is a gap: nobody is to blame for it."""
+    quiet_ms: int = 600
+    """A worker that is silent for so long loses what it has not begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,9 @@ def tick(
         keys.dead(shard),
     ]
     bounds = [limits[priority] for priority in Priority]
-    args: tuple[Arg, ...] = (token, times.lead_ms, times.lease_ms, times.gap_ms, *bounds, quotas.jobs, quotas.tokens)
-    return fcall("tick", names, (*args, RECALLED if recall else 0), _parse)
+    limited = (times.lead_ms, times.lease_ms, times.gap_ms, times.quiet_ms)
+    args: tuple[Arg, ...] = (token, *limited, *bounds, quotas.jobs, quotas.tokens, RECALLED if recall else 0)
+    return fcall("tick", names, args, _parse)
 
 
 def _parse(reply: list[Any]) -> Ticked:

@@ -122,6 +122,8 @@ def key(kind: str) -> str:
 NEVER = [
     *("KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE", "FLUSHALL", "FLUSHDB", "CONFIG GET requirepass", "CONFIG SET dir /"),
     *("INFO", "MONITOR", "SHUTDOWN", "ACL LIST", "ACL SETUSER x", "CLIENT LIST", "CLIENT KILL ID 1"),
+    # It would tell the names of all tenants' jobs as they change.
+    "CLIENT TRACKING ON",
     *("SAVE", "REPLICAOF NO ONE", "MODULE LIST", "SLOWLOG GET", "FUNCTION FLUSH", "SCRIPT FLUSH", "LATENCY RESET"),
     *("EVAL return(1) 0", "EVALSHA x 0", "PSUBSCRIBE *", "SUBSCRIBE other", "PUBLISH other x", "PUBSUB CHANNELS"),
     f"COPY {key('result:evil:a')} {key('result:acme:a')}",

@@ -29,6 +29,7 @@ from tests.support.waiting import eventually
 
 CANARY = "canary-5b1f0c77e2"
 KEY = "engine-key-93ab10"
+SIGNING = "signing-key-77d2"
 STORED = ("body:", "result:", "tokens:")
 """Kinds of keys that are there to hold prompts and answers."""
 
@@ -43,9 +44,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @contextmanager
 def fleet_of_processes(server: Server, folder: Path, engine: str) -> Iterator[Roles]:
-    """A scheduler, a worker on the echoing engine, and one with (a stand-in of) its own vLLM; all say all they can."""
+    """A scheduler, a worker on the echoing engine, one with (a stand-in of) its own vLLM, a batch runner.
+
+    All say all they can.
+    """
     (folder / "password").write_text(f"{PASSWORD}\n")
     (folder / "key").write_text(KEY)
+    (folder / "signing").write_text(SIGNING)
     environment = {
         "TOKENFLEET_REDIS_PASSWORD_FILE": str(folder / "password"),
         "TOKENFLEET_ENGINE_API_KEY_FILE": str(folder / "key"),
@@ -68,6 +73,10 @@ def fleet_of_processes(server: Server, folder: Path, engine: str) -> Iterator[Ro
         common = ("worker", "--label", "worker-1", "--redis-url", worker)
         made.start("echo", *common, "--model", "echo", "--engine", "openai", "--attach", engine)
         made.start("vllm", *common, "--model", "vllm", "--engine", "vllm", "--vllm-python", sys.executable)
+        # Nobody listens to its calls: what goes wrong with them is told.
+        hook = {"TOKENFLEET_WEBHOOK_URL": "http://127.0.0.1:1/", "TOKENFLEET_WEBHOOK_RETRY_S": "0.1"}
+        hook |= {"TOKENFLEET_WEBHOOK_SECRET_FILE": str(folder / "signing"), "TOKENFLEET_STORE": str(folder / "store")}
+        made.start("runner", "batch-runner", TOKENFLEET_REDIS_URL=url("runner"), **hook)
         yield made
 
 
@@ -140,6 +149,43 @@ async def crash(fleet: Fleet) -> Job:
     return poison
 
 
+def rows(folder: Path) -> Path:
+    """Batch rows that end well, are refused, break off; and lines that no batch takes."""
+    bodies: list[JsonObject] = [
+        {"messages": [{"role": "user", "content": f"{word} {CANARY}"}]} for word in ("say", "refuse", "break")
+    ]
+    bodies += [{"messages": CANARY}, {"messages": [{"role": "user", "content": CANARY}], "temperature": CANARY}]
+    common = {"method": "POST", "url": "/v1/chat/completions"}
+    lines = [dumps({**common, "custom_id": f"r{n}", "body": {"model": "echo", **b}}) for n, b in enumerate(bodies)]
+    file = folder / "in.jsonl"
+    file.write_bytes(b"\n".join([*lines, f'{{"custom_id": "torn", "body": {{"{CANARY}'.encode()]))
+    return file
+
+
+async def batches(made: Roles, redis: str, folder: Path) -> list[str]:
+    """What is told of two batches: one that runs without its bad lines, one that they keep from running."""
+    file, store = rows(folder), str(folder / "store")
+
+    async def say(*words: str) -> str:
+        where = {"TOKENFLEET_REDIS_URL": redis, "TOKENFLEET_STORE": store}
+        return await asyncio.to_thread(made.command, "batch", *words, **where)
+
+    async def run(how: str, ends: str) -> list[str]:
+        name = (await say("submit", "-i", str(file), "--on-invalid", how)).split()[-1]
+        watched, shown = await say("watch", name), await say("show", name, "--json")
+        assert ends in shown, shown
+        return [watched, shown]
+
+    told = await asyncio.gather(run("skip", "completed"), run("fail", "failed"))
+    assert holding_the_canary(folder / "store") > 1, "no answer has the canary: the batches show nothing"
+    return [*told[0], *told[1], *await asyncio.gather(say("list"), say("validate", str(file)))]
+
+
+def holding_the_canary(folder: Path) -> int:
+    """How many files have it."""
+    return sum(path.is_file() and CANARY.encode() in path.read_bytes() for path in folder.rglob("*"))
+
+
 async def asked(made: Roles, redis: str, refused: Job, poison: Job, waiting: Job) -> list[str]:
     """What the commands say that show jobs, workers and faults."""
     words = [["status"], ["workers", "list", "--json"], ["dead", "list"], ["dead", "show", str(poison), "--json"]]
@@ -166,6 +212,7 @@ async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path:
             made.look()
             waiting = await chat(fleet, f"say {CANARY}", delay=3600)
             told += await bad_requests(fleet)
+            told += await batches(made, server.url.replace("//", "//gateway@"), tmp_path)
             told += await asked(made, server.url.replace("//", "//operator@"), refused, poison, waiting)
             with login(server, "operator") as client:
                 told.append(outside_of_bodies(client))
@@ -177,7 +224,8 @@ async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path:
     assert "vllm_command" in texts["vllm.log"]
     assert "--served-model-name" in texts["ps"]
     assert any("struck_out" in text for text in told)
-    for hidden in (CANARY, PASSWORD, PASSWORD.replace(" ", "%20"), KEY):
+    assert "webhook" in texts["runner.log"]
+    for hidden in (CANARY, PASSWORD, PASSWORD.replace(" ", "%20"), KEY, SIGNING):
         assert [name for name, text in texts.items() if hidden in text] == [], hidden
 
 

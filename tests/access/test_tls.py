@@ -1,7 +1,6 @@
 """TLS to a real server: what is trusted, and what is refused in one line that says what to do."""
 
 import asyncio
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,34 +10,19 @@ from redis import Redis
 
 from producer.fleet import Fleet
 from protocol import store
-from protocol.call import Call, run, run_sync
+from protocol.call import Call, run
 from protocol.errors import NotTrusted, SetupError, StoreUnavailable
 from protocol.settings import Settings
 from protocol.states import State
-from tests.access.certificates import ELSEWHERE, HOST, Certificates
+from tests.access.certificates import HOST, Certificates
+from tests.access.conftest import real_binary
+from tests.access.distrust import both
 from tests.journey.conftest import MODEL, scheduler, worker
-from tests.support.servers import Server, free_port, redis7_binary, redis7_is_required
-from tests.support.waiting import eventually
+from tests.support.servers import Server, free_port
 from tokenfleet.cli import main as cli
 
 PING = Call(("PING",), bool)
 Start = Callable[..., "TlsServer"]
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None and redis7_is_required():
-        pytest.fail("openssl is required where redis-server is")
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl on the path")
-    made = Certificates(tmp_path_factory.mktemp("certificates"))
-    made.make("good")
-    made.make("client")
-    made.make("elsewhere", host=ELSEWHERE)
-    made.make("expired", end="20200102")
-    made.make("early", begin="20900101")
-    made.make("foreign", ca="stranger")
-    return made
 
 
 class TlsServer(Server):
@@ -62,11 +46,7 @@ class TlsServer(Server):
 
 @pytest.fixture
 def start(certificates: Certificates, tmp_path: Path) -> Iterator[Start]:
-    binary = redis7_binary()
-    if binary is None and redis7_is_required():
-        pytest.fail("a redis-server of version 7 or above is required")
-    if binary is None:
-        pytest.skip("no redis-server with TLS: the packaged Valkey has none")
+    binary = real_binary("redis7")  # the packaged Valkey has no TLS
     started: list[TlsServer] = []
 
     def begin(name: str = "good", *, clients: bool = False) -> TlsServer:
@@ -78,30 +58,6 @@ def start(certificates: Certificates, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for server in started:
         server.stop()
-
-
-async def both(settings: Settings) -> list[NotTrusted]:
-    """What the two kinds of connection are refused with."""
-    told: list[NotTrusted] = []
-    redis = store.connect(settings.store_url)
-    with pytest.raises(NotTrusted) as refusal:
-        await store.wait_until_up(redis, 5, lambda: None)
-    told.append(refusal.value)
-    await redis.aclose()
-
-    async def second() -> NotTrusted | None:
-        return refused(settings)
-
-    word = await eventually(second)
-    assert word
-    return [*told, word]
-
-
-def refused(settings: Settings) -> NotTrusted | None:
-    """None while the server's word and its end of the connection crossed ours: then nobody can tell why it ended."""
-    with store.connect_sync(settings.store_url) as redis, pytest.raises((NotTrusted, StoreUnavailable)) as refusal:
-        run_sync(redis, PING)
-    return refusal.value if isinstance(refusal.value, NotTrusted) else None
 
 
 async def test_a_fleet_runs_over_tls_with_certificates_on_both_sides(start: Start, certificates: Certificates) -> None:

@@ -1,34 +1,22 @@
-"""The compose file, without a Docker engine: held against the specification's schema, and its very commands started."""
+"""The compose file, held against the specification's schema and against what the pages promise."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
-import yaml
 
 from protocol.settings import Settings
-from tests.support.servers import Server, redis7_binary, valkey_binary
-from tests.support.waiting import eventually
+from tests.compose.file import COMPOSE, OURS, ROOT, SERVICES, make_secrets
 from tokenfleet.cli.durations import seconds_of
 from tokenfleet.cli.worker import command as worker_command
 
-ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = [name for name, service in SERVICES.items() if "build" in service]
-ROLES = [name for name in OURS if "profiles" not in SERVICES[name]]
 
 
 def test_the_file_keeps_to_the_specification() -> None:
@@ -76,10 +64,54 @@ def test_no_service_reaches_into_the_host(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_no_secret_stands_in_the_file(name: str) -> None:
     service = SERVICES[name]
-    values = [*service.get("environment", {}).values(), *service.get("command", [])]
-    assert not [value for value in values if "@" in str(value) or "password" in str(value).lower()]
+    urls = re.findall(r"\w+://\S+", json.dumps(service))
+    assert not [url for url in urls if urlsplit(url).password]
     secret = [key for key in service.get("environment", {}) if key.endswith(("TOKEN", "KEY", "PASSWORD"))]
     assert all(service["environment"][key].startswith("${") for key in secret)
+    ignored = [(ROOT / name).read_text().split() for name in (".gitignore", ".dockerignore")]
+    assert all("secrets" in {line.strip("/") for line in lines} for lines in ignored)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_role_logs_in_as_a_user_of_its_own(name: str) -> None:
+    service = SERVICES[name]
+    own, metrics = service["secrets"]
+    user = urlsplit(service["environment"]["TOKENFLEET_REDIS_URL"]).username
+    assert (own["source"], own["target"], metrics) == (user, "redis", "metrics")
+    assert service["environment"]["TOKENFLEET_REDIS_PASSWORD_FILE"] == "/run/secrets/redis"
+    assert user not in ("default", "operator")
+    others = [SERVICES[other]["environment"]["TOKENFLEET_REDIS_URL"] for other in OURS if other != name]
+    assert service["environment"]["TOKENFLEET_REDIS_URL"] not in others
+    words = service["command"]
+    if "--label" in words:
+        assert user == f"worker-{words[words.index('--label') + 1]}"
+
+
+def test_every_secret_is_a_file_that_the_script_makes(secrets: Path) -> None:
+    named = {name: entry["file"] for name, entry in COMPOSE["secrets"].items()}
+    assert named == {name: f"./secrets/{name}" for name in named}
+    made = {path.name for path in secrets.iterdir()}
+    assert named.keys() <= made
+    used = [word if isinstance(word, str) else word["source"] for each in SERVICES.values() for word in each["secrets"]]
+    assert set(used) == named.keys()
+
+
+def test_passwords_differ_stay_and_stand_in_the_users_file_as_hashes(secrets: Path) -> None:
+    users = (secrets / "users.acl").read_text()
+    passwords = [path.read_text() for path in secrets.iterdir() if path.name != "users.acl"]
+    assert len(set(passwords)) == len(passwords) == users.count("\n") - 1
+    assert min(map(len, passwords)) == 48
+    assert not [password for password in passwords if password in users]
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    (secrets / "metrics").unlink()
+    make_secrets(secrets)
+    assert (secrets / "scheduler").read_text() in passwords
+    assert (secrets / "metrics").read_text() not in passwords
+    # All but the one new password's hash is as it was.
+    again = (secrets / "users.acl").read_text().splitlines()
+    assert [line for line in users.splitlines() if line not in again] == [
+        line for line in users.splitlines() if line.startswith("user metrics ")
+    ]
 
 
 def test_the_images_are_pinned_and_end_without_root() -> None:
@@ -130,70 +162,9 @@ def test_the_images_say_what_is_in_them() -> None:
     assert DOCKERFILE.count("--require-hashes") == 2
 
 
-@contextmanager
-def role(command: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
-    """`tokenfleet COMMAND` as the image's entry point starts it."""
-    process = subprocess.Popen(tokenfleet(command), env=environment)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        assert process.wait(timeout=20) == 0
-
-
-def tokenfleet(command: list[str]) -> list[str]:
-    return [sys.executable, "-m", "tokenfleet", *command]
-
-
-@pytest.fixture
-def compose_redis(tmp_path: Path) -> Iterator[Server]:
-    """The server with the very flags of the file, port and folder apart."""
-    program, *flags = SERVICES["redis"]["command"]
-    assert program == "redis-server"
-    server = Server(redis7_binary() or valkey_binary(), tmp_path, extra=flags)
-    server.start()
-    yield server
-    server.stop()
-
-
 def test_the_store_is_a_volume_that_the_runner_may_write_to() -> None:
     (mount,) = SERVICES["batch-runner"]["volumes"]
     volume, folder = mount.split(":")
     assert volume in COMPOSE["volumes"]
     owner = SERVICES["batch-runner"]["user"].split(":")[0]
     assert f"RUN install -d -o {owner} -g {owner} -m 0700 {folder}\n" in DOCKERFILE
-
-
-async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(compose_redis: Server, tmp_path: Path) -> None:
-    store, source = tmp_path / "store", tmp_path / "in.jsonl"
-    runner = [str(store) if word == "/store" else word for word in SERVICES["batch-runner"]["command"]]
-    body = {"model": "demo", "prompt": "Hello", "max_tokens": 4}
-    row = {"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": body}
-    source.write_text(json.dumps(row))
-    environment = os.environ | SERVICES["scheduler"]["environment"] | {"TOKENFLEET_REDIS_URL": compose_redis.url}
-
-    def run(command: list[str]) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            tokenfleet(command), env=environment, capture_output=True, text=True, timeout=30, check=False
-        )
-
-    def healthy(name: str) -> bool:
-        kind, program, *check = SERVICES[name]["healthcheck"]["test"]
-        assert (kind, program) == ("CMD", "tokenfleet")
-        return run(check).returncode == 0
-
-    with (
-        role(SERVICES["scheduler"]["command"], environment),
-        role(SERVICES["worker-1"]["command"], environment),
-        role(SERVICES["worker-2"]["command"], environment),
-        role(runner, environment),
-    ):
-        for name in ROLES:
-            await eventually(partial(healthy, name), timeout_s=20)
-        answer = run(["submit", "--model", "demo", "--wait", "--json", "--max-tokens", "8", "Hello"])
-        assert answer.returncode == 0, answer.stderr
-        assert json.loads(answer.stdout.splitlines()[-1])
-        submitted = run(["batch", "submit", "-i", str(source), "--store", str(store)])
-        assert submitted.returncode == 0, submitted.stderr
-        watched = run(["batch", "watch", submitted.stdout.strip()])
-        assert watched.returncode == 0, watched.stdout

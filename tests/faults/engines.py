@@ -23,15 +23,19 @@ from tests.worker.engine.vllm.stand_in import DONE, END, HELLO, Play, StandIn, s
 
 STALL_S = 1.0
 TRIES = 3
+PAUSE_S = 0.5
+"""After a refusal, at least; half as long again at most, by chance."""
 FAKE_VLLM = Path("tests/worker/engine/vllm/path")
 AS_TOLD = "Hello"
+ON, PING = said("on "), b": ping\n\n"
 MANY_BYTES = "naïve 🎉 漢字 ünï"
 
 
 class Endless:
     """Streams until the client leaves; `gone` is set then."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: bytes = ON) -> None:
+        self.line = line
         self.gone = asyncio.Event()
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
@@ -39,7 +43,7 @@ class Endless:
         await response.prepare(request)
         try:
             while True:
-                await response.write(said("on "))
+                await response.write(self.line)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.02):
                         await self.gone.wait()
@@ -108,8 +112,16 @@ async def is_busy(stage: Stage, status: int) -> Seen:
     record = (await job.info()).record
     assert (outcome.text, len(stand_in.bodies)) == (AS_TOLD, 3)
     assert (record.strikes, record.tries) == (0, 0), "the job was blamed"
-    assert (await stage.workers())[0].report is not None, "no load is published"
-    return Seen("tried again later by chance, no try and no strike counted", now() - began_at)
+    took_s = now() - began_at
+    assert took_s >= 2 * PAUSE_S, f"two refusals, and again within {took_s:.1f} s: that is no backoff"
+    await eventually(lambda: _is_idle(stage), 5)
+    return Seen("tried again later by chance, no try and no strike counted", took_s)
+
+
+async def _is_idle(stage: Stage) -> bool:
+    """What the engine refused, and then answered, is no load of it any more."""
+    (worker,) = await stage.workers()
+    return worker.report.running + worker.report.waiting == 0 and worker.held == 0
 
 
 async def fails(stage: Stage, play: Play, *, speaks: bool) -> Seen:
@@ -126,8 +138,8 @@ async def fails(stage: Stage, play: Play, *, speaks: bool) -> Seen:
     return Seen(f"failed after {TRIES} attempts" + (", what came was shown and sealed as failed" if speaks else ""))
 
 
-async def never_ends(stage: Stage) -> Seen:
-    endless = Endless()
+async def never_ends(stage: Stage, line: bytes) -> Seen:
+    endless = Endless(line)
     await _behind(stage, endless)
     job = await _chat(stage, time_limit=1)
     reading = asyncio.create_task(read(stage.fleet, job))
@@ -137,7 +149,7 @@ async def never_ends(stage: Stage) -> Seen:
         await endless.gone.wait()
     seen = await reading
     assert (outcome.state, outcome.error and outcome.error.code) == (State.FAILED, "request_timeout"), outcome
-    assert seen.text, "what came was not kept"
+    assert bool(seen.text) is (line == ON), "what came was not kept"
     return Seen("ended at its time limit and aborted; what came was shown and sealed as failed", now() - began_at)
 
 
@@ -279,7 +291,8 @@ ROWS = (
         "bounded error; what came is kept and marked",
         partial(fails, play=streams(said("Hel"), b"data: {nonsense\xff\n\n"), speaks=True),
     ),
-    Fault("an endless event stream", "bounded error; what came is kept and marked", never_ends),
+    Fault("an endless event stream", "bounded error; what came is kept and marked", partial(never_ends, line=ON)),
+    Fault("comments without an end", "ended by the time limit", partial(never_ends, line=PING)),
     Fault("UTF-8 split across chunks", "no replacement characters", splits_characters),
     Fault("SIGSTOP of a worker past its lease: its engine", "its engine calls are aborted", worker_stopped),
     Fault("a job that kills its worker", "set aside after three; neighbours complete", poison_kills_workers),

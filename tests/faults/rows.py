@@ -1,6 +1,6 @@
 """All rows of the matrix, in its order."""
 
-from tests.faults import engines, lost, networks, producers, schedulers, stores, workers
+from tests.faults import engines, lost, networks, producers, schedulers, sentinels, stores, workers
 from tests.faults.matrix import Fault
 
 ROWS: tuple[Fault, ...] = (
@@ -9,6 +9,7 @@ ROWS: tuple[Fault, ...] = (
     *workers.ROWS,
     *stores.ROWS,
     *lost.ROWS,
+    *sentinels.ROWS,
     *networks.ROWS,
     *engines.ROWS,
 )

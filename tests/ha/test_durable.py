@@ -23,9 +23,10 @@ from protocol.settings import Settings
 from protocol.states import State
 from protocol.store import connect
 from tests.producer.batch_files import by_id, row
+from tests.producer.test_batch_faults import impatient
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.builders import a_submission
-from tests.support.replication import online_replicas
+from tests.support.replication import SERVICE, Sentinel, online_replicas
 from tests.support.servers import Server, redis7_binary, valkey_binary
 from tests.support.waiting import eventually
 
@@ -120,6 +121,25 @@ async def test_more_replicas_than_there_are_can_be_asked_for(pair: tuple[Server,
             await fleet.submit(model=MODEL, prompt="x", durable=True)
 
 
+@pytest.fixture
+def watched(server: Server, tmp_path: Path) -> Iterator[str]:
+    """The URL of a server that a sentinel watches, and that has no replica."""
+    folder = tmp_path / "sentinel"
+    folder.mkdir()
+    sentinel = Sentinel(valkey_binary(), folder, server.port, quorum=1)
+    sentinel.start()
+    yield f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}/0"
+    sentinel.kill()
+
+
+async def test_behind_sentinel_the_disk_is_not_enough(watched: str) -> None:
+    """Another may lead already: so a primary that hung for a while looks before the sentinels demote it."""
+    async with Fleet(watched, settings=QUICK) as fleet:
+        await run(fleet.redis, register(MODEL, ModelRecord(pool="pool")))
+        with pytest.raises(errors.NotDurable):
+            await fleet.submit(model=MODEL, prompt="x", durable=True)
+
+
 async def test_the_disk_has_it_when_the_submit_returns(server: Server) -> None:
     async with a_fleet(server, PATIENT) as fleet:
         requests = [JobRequest(model=MODEL, prompt=f"x{n}") for n in range(20)]
@@ -162,7 +182,12 @@ async def test_a_durable_batch_is_whole(server: Server, tmp_path: Path) -> None:
         assert calls_of(client, "waitaof") == 1
 
 
-async def test_a_durable_batch_asks_until_its_rows_are_safe_or_have_ended(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_a_durable_batch_asks_until_its_rows_are_safe_or_have_ended(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """Also where Redis has lost rows: while those are asked for, the others' answers are written."""
+    impatient(monkeypatch)
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(row(f"r{n}") + "\n" for n in range(10)))
     with server.client() as client:
@@ -173,7 +198,9 @@ async def test_a_durable_batch_asks_until_its_rows_are_safe_or_have_ended(server
             running = asyncio.create_task(run_batch(fleet, source, target, durable=True))
             await eventually(lambda: calls_of(client, "waitaof") >= 2)
             assert not running.done()
-            async with serving(worker):
+            (gone,) = client.keys("tf:{pool.0}:job:*-1") if lost else (b"no such key",)
+            client.delete(gone)
+            async with serving(worker), asyncio.timeout(20):
                 summary = await running
     assert (summary.rows_out, summary.rows_failed, len(by_id(target))) == (10, 0, 10)
 

@@ -39,12 +39,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def serving(answer: bytes) -> AsyncIterator[OpenAIEngine]:
-    """An engine whose server sends these bytes whatever it is asked, and closes."""
+async def serving(answer: bytes, heads: list[bytes] | None = None) -> AsyncIterator[OpenAIEngine]:
+    """An engine whose server sends these bytes whatever it is asked, and closes; `heads` gets what it was sent."""
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await reader.readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            if heads is not None:
+                heads.append(head)
             writer.write(answer)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -54,7 +56,7 @@ async def serving(answer: bytes) -> AsyncIterator[OpenAIEngine]:
 
     server = await asyncio.start_server(play, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    engine = OpenAIEngine(EngineOptions(attach=f"http://127.0.0.1:{port}", stall_s=5))
+    engine = OpenAIEngine(EngineOptions(attach=f"http://localhost:{port}", stall_s=5))
     try:
         yield engine
     finally:
@@ -104,6 +106,7 @@ def test_any_bytes_are_chunks_or_an_error(answer: bytes) -> None:
         (EVENT_STREAM + b'data: {"choices":[{"index":"0"}]}\n\n', "no chunk"),
         (EVENT_STREAM + b'data: {"choices":[{"delta":[]}]}\n\n', "no chunk"),
         (EVENT_STREAM + b'data: {"choices":[{"delta":{"tool_calls":[1]}}]}\n\n', "no chunk"),
+        (EVENT_STREAM + b'data: {"choices":[{"delta":{"tool_calls":[{"index":[]}]}}]}\n\n', "no chunk"),
         (EVENT_STREAM + b'data: {"choices":[],"usage":{"prompt_tokens":-5}}\n\n', "usage figures"),
         (EVENT_STREAM + b'data: {"choices":[],"usage":[1]}\n\n', "usage figures"),
         (EVENT_STREAM + b'data: {"choices":[],"x":' + b"[" * 300 + b"]" * 300 + b"}\n\n", "no JSON object"),
@@ -121,6 +124,17 @@ async def test_a_bad_stream_is_a_fault_that_says_what_is_wrong(
         with pytest.raises(EngineError, match=says) as told:
             await collect(engine, chat(CANARY))
     assert CANARY not in str(told.value)
+
+
+async def test_cookies_are_neither_sent_on_nor_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    cookies = b"\r\nSet-Cookie: a=canary-prompt\r\nSet-Cookie: canary-prompt[]=x\r\n\r\n"
+    heads: list[bytes] = []
+    async with serving(EVENT_STREAM[:-4] + cookies + SAID + b"data: [DONE]\n\n", heads) as engine:
+        for _ in range(2):
+            assert await collect(engine, chat(CANARY))
+    assert len(heads) == 2
+    assert not any(b"cookie" in head.lower() for head in heads)
+    assert CANARY not in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"data":5}', b'{"data":[],"usage":{"total_tokens":-1}}', b"\xff"])
@@ -193,6 +207,7 @@ def test_any_status_is_an_engines_error(status: int, content: bytes, headers: di
 
 @examples(100)
 @example("Mon, 99 Feb 99999 99:99:99 GMT")
+@example("Mon, 01 Jan 99999999999999 00:00:00 GMT")
 @given(st.text(max_size=20))
 def test_any_retry_header_is_a_bounded_wait(header: str) -> None:
     assert 0 <= retry_after_s(header, NOW) <= 300

@@ -71,6 +71,7 @@ INVALID_REQUEST: dict[str, dict[str, Any]] = {
     "max_tokens over the context": {"params": {"max_tokens": CONTEXT + 1}},
     "negative temperature": {"params": {"temperature": -0.1}},
     "n over 16": {"params": {"n": 17}},
+    "best_of over 20": {"params": {"best_of": 21}},
     "unknown role": {"messages": [{"role": CANARY, "content": "x"}]},
     "unknown priority": {"priority": CANARY},
     "deadline in the past": {"deadline": -1},
@@ -101,6 +102,9 @@ INVALID_REQUEST: dict[str, dict[str, Any]] = {
     "an unknown endpoint": {"endpoint": "/v1/unknown"},
     "a file as media": part("image_url", f"file:///{CANARY}"),
     "media without a scheme": part("image_url", f"//example.com/{CANARY}"),
+    "media under another name": {
+        "messages": [{"role": "user", "content": [{"type": "image", "image": f"http://127.0.0.1/{CANARY}"}]}]
+    },
     "media over ftp": part("video_url", f"ftp://example.com/{CANARY}"),
     "media of a wrong type": part("audio_url", 5),
     "media without a host": part("image_url", "https:///x"),

@@ -15,7 +15,7 @@ from protocol.functions import Finished, finish
 from protocol.messages import ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
-from tests.producer.batch_files import by_id, row, until_queued
+from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.builders import tick_as
 from tests.support.servers import Server
@@ -106,6 +106,29 @@ async def test_a_row_that_the_store_loses_again_and_again_gets_an_error(
     await eventually(lose)
     assert (await running).rows_failed == 1
     assert by_id(target)["r0"]["error"]["code"] == "lost"
+
+
+async def test_a_job_that_two_notices_tell_of_gives_its_answer(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    """A submit that is repeated after the end, as a durable one, has it told once more; both may be read at once."""
+    source, target = files
+    source.write_text(row("r", "say it once"))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 1)
+    attempt = await worker.take_one()
+    handle = attempt.handle
+    reply = await run(redis, Call(("HGET", keys.job(handle), "reply"), bytes.decode))
+    ended = Finished(handle, attempt.number, worker.name, 0, Outcome(state=State.COMPLETED, status_code=200, body={}))
+    pipe = redis.pipeline(transaction=True)
+    pipe.execute_command(*finish(ended).command)
+    done = keys.done(handle.shard, handle.tenant, reply)
+    pipe.execute_command("XADD", done, "*", "j", handle.ref, "a", attempt.number, "s", "completed")
+    await pipe.execute()
+    async with asyncio.timeout(5):
+        summary = await running
+    assert (summary.rows_out, summary.rows_failed) == (1, 0)
+    assert await leftovers(redis) == []
 
 
 @pytest.mark.parametrize("of_another_type", [False, True])
@@ -199,7 +222,8 @@ async def test_a_batch_lives_through_a_restart_of_redis(server: Server, files: t
         await worker.join()
         running = asyncio.create_task(run_batch(fleet, source, target, window=10))
         await until_queued(fleet.redis, 10)
-        server.restart()
+        server.kill(written=True)
+        server.start()
 
         async def serve() -> bool:
             try:

@@ -125,8 +125,12 @@ async def test_a_model_whose_workers_are_away_is_queued(fleet: Fleet, redis: Red
 
 async def test_a_full_queue_refuses_before_anything_is_stored(fleet: Fleet, worker: TinyWorker, redis: Redis) -> None:
     await run(redis, tick_as(limits=dict.fromkeys(Priority, 4)))
-    jobs = await fleet.submit_many([JobRequest(model=MODEL, messages=CHAT) for _ in range(3)])
-    assert [type(job) for job in jobs] == [Job, Job, errors.QueueFull]  # one tenant has half of the lane
+    jobs = await fleet.submit_many([JobRequest(model=MODEL, messages=CHAT) for _ in range(2)])
+    assert [type(job) for job in jobs] == [Job, Job]
+    before = await run(redis, Call(("KEYS", "*"), sorted))
+    with pytest.raises(errors.QueueFull):  # one tenant has half of the lane
+        await fleet.submit(model=MODEL, messages=CHAT)
+    assert await run(redis, Call(("KEYS", "*"), sorted)) == before
     assert (await fleet.status()).shards[0].lanes[0].depth == 2
 
 

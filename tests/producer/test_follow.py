@@ -125,6 +125,42 @@ def test_a_store_that_lost_its_last_seconds_starts_the_reader_over() -> None:
     assert Place(5, 4).rewind(Standing(State.RUNNING, 6, 0)) == []
 
 
+def test_after_a_lost_end_another_frame_may_come_in_the_place_of_its_seal() -> None:
+    place = Place(5, 3)
+    (end,) = place.logged(seal(5, 4))
+    assert isinstance(end, Sealed)
+    place.unseal(end)
+    assert kinds(place.live(frame(5, 4))) == ["5-4"]
+
+
+@pytest.mark.parametrize("place", [Place(), Place(5, 3), Place(5, 1)])
+def test_a_lost_end_that_stood_in_no_log_moves_nobody(place: Place) -> None:
+    attempt, seq = place.position
+    *_, end = place.without_log(Standing(State.CANCELLED, attempt, 3 if attempt else 0))
+    assert isinstance(end, Sealed)
+    place.unseal(end)
+    assert place.position == (attempt, seq)
+
+
+def test_who_was_told_to_start_over_does_so_though_that_end_is_lost() -> None:
+    place = Place(4, 9)
+    restart, end = place.without_log(Standing(State.COMPLETED, 5, 3))
+    assert isinstance(restart, Restart)
+    assert isinstance(end, Sealed)
+    place.unseal(end)
+    assert place == Place()
+
+
+def test_a_store_whose_text_goes_on_from_before_its_loss_starts_the_reader_over() -> None:
+    """What the reader has beyond 3-7 is lost, or of an attempt that is: the log's own text begins before it."""
+    standing = Standing(State.RUNNING, 5, 8)
+    for place in (Place(3, 9), Place(4, 7)):
+        assert kinds(place.rewind(standing, joined(5, 8, (3, 7)))) == ["restart"]
+        assert place == Place()
+    for place in (Place(3, 7), Place(3, 5), Place(2, 9), Place()):
+        assert place.rewind(standing, joined(5, 8, (3, 7))) == []
+
+
 @pytest.mark.parametrize("text", ["5", "a-b", "5-6-7", "-", f"{2**64}-1", " 5-6", "5-6\n"])
 def test_a_cursor_that_is_no_frame_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):

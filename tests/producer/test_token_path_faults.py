@@ -6,16 +6,17 @@ import pytest
 from redis.asyncio import Redis
 
 from producer import hub
-from producer.events import End, Tokens
+from producer.events import End, Tokens, Truncated
 from producer.fleet import Fleet
 from producer.jobs import Job
 from producer.reader import Reader
 from protocol import keys
 from protocol.call import Call, run
+from protocol.functions import emit
 from protocol.handle import Handle
 from protocol.settings import Settings
 from tests.producer.reading import WORDS, collect, confirmed, outcome_text, streaming, text_of
-from tests.producer.tiny import Attempt, TinyWorker, serving
+from tests.producer.tiny import Attempt, TinyWorker, serving, text_chunk
 from tests.support.servers import Server
 from tests.support.waiting import eventually
 
@@ -143,6 +144,29 @@ async def test_a_follower_that_heard_an_end_which_redis_has_lost_goes_on(
     await attempt.say(*WORDS[3:])
     await attempt.finish()
     seen = await following
+    assert text_of(seen) == outcome_text(seen) == "".join(WORDS)
+
+
+async def test_a_follower_that_heard_what_redis_has_lost_has_the_text_that_went_on_without_it(
+    fleet: Fleet, worker: TinyWorker, redis: Redis
+) -> None:
+    """As of a primary that hung, when another leads already: the next attempt goes on from what that one has."""
+    job = await streaming(fleet)
+    following = asyncio.create_task(collect(job.follow()))
+    await confirmed(redis, job)
+    first = await worker.take_one()
+    await first.say(*WORDS[:3])
+    await published(redis, job, f'{first.number}-4 [{{"choices":[{{"delta":{{"content":"lost"}}}}]}}]')
+    await first.give_back()
+    second = await worker.take_one()
+    rest = [text_chunk(word) for word in WORDS[3:]]
+    ours = (job.handle, second.number, worker.name)
+    assert await run(redis, emit(*ours, 4, rest, after=(first.number, 3))) == 4
+    second.frames, second.said = 4, list(WORDS)
+    await second.finish()
+    seen = await following
+    assert "lost" in "".join(event.text for event in seen if isinstance(event, Tokens))
+    assert not any(isinstance(event, Truncated) for event in seen)
     assert text_of(seen) == outcome_text(seen) == "".join(WORDS)
 
 

@@ -12,7 +12,7 @@ from protocol.errors import NotAllowed
 from protocol.functions import Move, TickTimes
 from protocol.limits import Bucket, Limits
 from protocol.messages import ModelRecord
-from tests.support.builders import SHARD, a_handle, a_submission, completed, join_worker, tick_as
+from tests.support.builders import LEASE_MS, SHARD, a_handle, a_submission, completed, join_worker, tick_as
 from tests.support.driver import Driver
 from tests.support.snapshot import Snapshot
 
@@ -127,6 +127,14 @@ def _put_off(driver: Driver) -> None:
     driver.run(functions.assign(SHARD, "boss", [Move(driver.job(HANDLE).member, park_ms=1_000, late=True)]))
 
 
+def _gone_quiet(driver: Driver) -> None:
+    """Its worker's lease is half over, and it was never heard since it began."""
+    _assigned(driver)
+    worker, half_ms = "w1", LEASE_MS // 2
+    driver.redis.zincrby(keys.workers(SHARD), -half_ms, worker)
+    driver.redis.hincrby(keys.worker(SHARD, worker), "at", -half_ms)
+
+
 def _tick(name: str, prepare: Callable[[Driver], object]) -> Branch:
     return Branch(name, prepare, lambda _: tick_as(times=NO_GAP), (keys.leader(SHARD), keys.clock(SHARD)))
 
@@ -165,6 +173,7 @@ BRANCHES = [
     ),
     _tick("tick-expire-queued", _late(_waiting, _deadlines)),
     _tick("tick-expire-running", _late(_streaming, _deadlines)),
+    _tick("tick-take-back", _gone_quiet),
     _tick("tick-reclaim-idle", _lapsed(_waiting)),
     _tick("tick-reclaim", _lapsed(_running)),
     _tick("tick-reclaim-dead", _lapsed(_two_strikes)),

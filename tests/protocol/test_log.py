@@ -1,6 +1,7 @@
 """Log lines: JSON for machines, text for people, and never a prompt."""
 
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,8 @@ SECRET = "what the user asked"
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logging, "lastResort", logging.lastResort)
     yield
     structlog.reset_defaults()
 
@@ -44,3 +46,17 @@ def test_a_traceback_does_not_show_what_was_in_variables(capsys: pytest.CaptureF
     told = capsys.readouterr().err
     assert "19 characters" in told
     assert SECRET not in told
+
+
+def test_a_librarys_line_is_told_without_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("info")
+    fault = (ValueError, ValueError(SECRET), None)
+    record = logging.LogRecord("aiohttp", logging.WARNING, "/x/jar.py", 7, SECRET, (), fault)
+    assert logging.lastResort
+    logging.lastResort.handle(record)
+    (line,) = capsys.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["level"]) == ("library_told", "warning")
+    assert (told["library"], told["at"]) == ("aiohttp", "jar.py:7")
+    assert told["kind"] == "ValueError"
+    assert SECRET not in line

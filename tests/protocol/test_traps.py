@@ -184,7 +184,7 @@ def test_a_delayed_job_is_scored_when_it_ripens(driver: Driver, store_clock: Sto
     driver.join()
     driver.submit("late", delay_ms=1000)
     for n in range(3):
-        driver.assign(driver.submit(f"gone{n}", tenant="other").handle)
+        driver.restarted(driver.submit(f"gone{n}", tenant="other").handle)
     driver.submit("waiting", tenant="third")
     store_clock.advance(1001)
     driver.run(tick_as())

@@ -32,7 +32,7 @@ class Watch:
     def __init__(self) -> None:
         self.books = Books()
         self.ledger = self.books.ledger
-        self.roster = Roster(self.books, get_logger("test"), silence_ms=2_000)
+        self.roster = Roster(self.books, get_logger("test"), pass_over_ms=400, silence_ms=2_000)
 
     def see(self, now: WorkerNow | None, at_ms: float = NOW_MS, lease_ms: int | None = NOW_MS + LEASE_MS) -> Snapshot:
         leases = {} if lease_ms is None else {"w1": lease_ms}
@@ -124,6 +124,20 @@ def test_silence_is_said_once_until_the_next_report(lines: list[EventDict]) -> N
     watch.see(replace(IDLE, report_ms=NOW_MS + 3_000), NOW_MS + 3_000)
     watch.see(replace(IDLE, report_ms=NOW_MS + 3_000), NOW_MS + 6_000)
     assert events(lines) == ["worker_joined", "reports_stopped", "reports_stopped"]
+
+
+def test_a_worker_that_is_quiet_gets_nothing_while_another_is_heard() -> None:
+    roster = Roster(Books(), get_logger("test"), pass_over_ms=400, silence_ms=2_000)
+    quiet, heard = replace(IDLE, report_ms=NOW_MS - 401), replace(IDLE, report_ms=NOW_MS - 400)
+
+    def open_to_jobs(workers: dict[str, WorkerNow]) -> set[str]:
+        leases = dict.fromkeys(workers, NOW_MS + LEASE_MS)
+        snapshot = Snapshot(NOW_MS, ((), (), ()), more=False, unreadable=(), leases=leases, workers=workers)
+        return {view.id for view in roster.update(snapshot) if view.active}
+
+    assert open_to_jobs({"w1": quiet, "w2": heard}) == {"w2"}
+    assert open_to_jobs({"w1": quiet, "w2": quiet}) == {"w1", "w2"}
+    assert open_to_jobs({"w1": quiet, "w2": replace(heard, state="draining")}) == {"w1"}
 
 
 def test_what_was_assigned_is_unseen_until_a_report_contains_it() -> None:

@@ -1,28 +1,65 @@
 """A primary with replicas and the sentinels that watch them: real processes, on loopback."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from redis.exceptions import BusyLoadingError
 
-from tests.support.servers import Server, dying_with_us
+from tests.support.servers import Server, dying_with_us, free_port
 
 SERVICE = "fleet"
 DOWN_AFTER_MS = 500
 """A primary that is silent for so long is down for a sentinel."""
 
 
+@dataclass(frozen=True)
+class Tls:
+    """What a group has that speaks TLS.
+
+    Attributes:
+        host: the name that stands in the certificate.
+        options: for servers and sentinels alike: the certificate, its key, the CA.
+    """
+
+    host: str
+    options: tuple[tuple[str, str], ...]
+
+    def on(self, port: int) -> tuple[tuple[str, str], ...]:
+        """All options of a process with this port; it speaks TLS to the others too. A name may mean either loopback."""
+        own = (("tls-port", str(port)), ("tls-replication", "yes"), ("bind", "127.0.0.1 -::1"))
+        return (*self.options, *own)
+
+
+class Member(Server):
+    """A server of a group. One with TLS has a plain port beside it, which only the test itself uses."""
+
+    def __init__(
+        self, binary: Path, folder: Path, tls: Tls | None, *, append_only: bool, extra: Sequence[str] = ()
+    ) -> None:
+        own = free_port() if tls else 0
+        options = (*tls.on(own), ("replica-announce-ip", tls.host)) if tls else ()
+        flags = [word for name, value in options for word in (f"--{name}", *value.split())]
+        super().__init__(binary, folder, append_only=append_only, extra=[*flags, *extra])
+        self.told_port = own or self.port
+        """Where others are told to find it."""
+
+
 class Sentinel(Server):
     """One sentinel; it writes what it learns into its configuration file."""
 
-    def __init__(self, binary: Path, folder: Path, primary: Server, quorum: int) -> None:
+    def __init__(self, binary: Path, folder: Path, primary_port: int, quorum: int, tls: Tls | None = None) -> None:
         super().__init__(binary, folder)
+        self.told_port = free_port() if tls else self.port
+        names = ("resolve-hostnames yes", "announce-hostnames yes", f"announce-ip {tls.host}") if tls else ()
         lines = (
             f"port {self.port}",
             "bind 127.0.0.1",
             f"dir {folder}",
-            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} {quorum}",
+            *(f"{name} {value}" for name, value in (tls.on(self.told_port) if tls else ())),
+            *(f"sentinel {name}" for name in names),
+            f"sentinel monitor {SERVICE} {tls.host if tls else '127.0.0.1'} {primary_port} {quorum}",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {SERVICE} 2000",
         )
@@ -55,20 +92,22 @@ def _is_up(replica: list[bytes]) -> bool:
 class Group:
     """A primary, a replica and three sentinels; either server can be the primary."""
 
-    def __init__(self, binary: Path, folder: Path, *, append_only: bool = False) -> None:
+    def __init__(self, binary: Path, folder: Path, *, append_only: bool = False, tls: Tls | None = None) -> None:
         folders = [folder / name for name in ("a", "b", "s0", "s1", "s2")]
         for each in folders:
             each.mkdir()
         quick = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "10")
-        first = Server(binary, folders[0], append_only=append_only, extra=quick)
-        follows = ("--replicaof", "127.0.0.1", str(first.port), *quick)
-        self.servers = [first, Server(binary, folders[1], append_only=append_only, extra=follows)]
-        self.sentinels = [Sentinel(binary, each, first, quorum=2) for each in folders[2:]]
+        self._host = tls.host if tls else "127.0.0.1"
+        self._scheme = "rediss" if tls else "redis"
+        first = Member(binary, folders[0], tls, append_only=append_only, extra=quick)
+        follows = ("--replicaof", self._host, str(first.told_port), *quick)
+        self.servers = [first, Member(binary, folders[1], tls, append_only=append_only, extra=follows)]
+        self.sentinels = [Sentinel(binary, each, first.told_port, 2, tls) for each in folders[2:]]
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+        hosts = ",".join(f"{self._host}:{sentinel.told_port}" for sentinel in self.sentinels)
+        return f"{self._scheme}+sentinel://{hosts}/{SERVICE}/0"
 
     def start(self) -> None:
         for server in self.servers:
@@ -85,13 +124,13 @@ class Group:
                 process.kill()
 
     @property
-    def primary(self) -> Server:
+    def primary(self) -> Member:
         """Whom the sentinels name."""
         port = self.sentinels[0].primary_port()
-        return next(server for server in self.servers if server.port == port)
+        return next(server for server in self.servers if server.told_port == port)
 
     @property
-    def replica(self) -> Server:
+    def replica(self) -> Member:
         primary = self.primary
         return next(server for server in self.servers if server is not primary)
 
@@ -104,7 +143,7 @@ class Group:
         """Start a killed server as the replica of whoever is the primary now."""
         server.start()
         with server.client() as client:
-            client.replicaof("127.0.0.1", self.primary.port)
+            client.replicaof(self._host, self.primary.told_port)
         server.wait_until(lambda: _has_all(server))
         self.until_whole()
 

@@ -60,6 +60,9 @@ class AgingClock:
                 self._field_earlier(key, "tick", ms)
             elif b":job:" in key:
                 self._field_earlier(key, "deadline", ms)
+            elif b":worker:" in key:
+                self._field_earlier(key, "at", ms)
+                self._field_earlier(key, "unheard", ms)
             elif b":tenant:" in key:
                 self._field_earlier(key, "spent_at", ms)
             elif b":bucket:" in key:

@@ -136,6 +136,8 @@ def test_neighbouring_texts_become_one_chunk() -> None:
     assert merge_chunks(chunks) == [chunks[0], delta("abc"), delta(end="stop"), LAST]
     assert chunks[1] == delta("a")
     assert merge_chunks([text("a"), text("b")]) == [text("ab")]
+    thoughts = [delta(reasoning_content="a"), delta(reasoning_content="b"), delta("c")]
+    assert merge_chunks(thoughts) == [delta(reasoning_content="ab"), delta("c")]
 
 
 @pytest.mark.parametrize(

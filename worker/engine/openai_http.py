@@ -1,10 +1,11 @@
 """One OpenAI-compatible server over HTTP."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import aiohttp
+from yarl import URL
 
 from protocol.errors import SetupError
 from protocol.wire import JsonObject, dumps
@@ -19,6 +20,13 @@ MAX_STREAM_BYTES = 512 * 1024 * 1024
 """A stream repeats much of what stands once in a whole answer."""
 DONE = "[DONE]"
 UNIX = "unix://"
+
+
+class _NoCookies(aiohttp.DummyCookieJar):
+    """Looks at no cookie: one tenant's would go out with another's request, and a broken one be quoted in a log."""
+
+    def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
+        """Leave them unread."""
 
 
 class Upstream:
@@ -146,7 +154,7 @@ class Upstream:
                 if self._socket
                 else aiohttp.TCPConnector(limit=0, force_close=closes)
             )
-            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, cookie_jar=_NoCookies())
         return self._session
 
 

@@ -59,7 +59,7 @@ def retry_after_s(header: str, now: datetime) -> float:
     except ValueError:
         try:
             until = parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):
             return DEFAULT_RETRY_S
         wait_s = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
     return min(max(wait_s, 0.0), LONGEST_RETRY_S) if isfinite(wait_s) else DEFAULT_RETRY_S
@@ -173,7 +173,12 @@ def _is_choice(value: object) -> bool:
     if not isinstance(delta, dict | None) or not isinstance(text, str | None):
         return False
     calls = delta.get("tool_calls") if delta else None
-    return calls is None or (isinstance(calls, list) and all(isinstance(call, dict) for call in calls))
+    return calls is None or (isinstance(calls, list) and all(_is_call(call) for call in calls))
+
+
+def _is_call(value: object) -> bool:
+    """Whether it may be a piece of a tool call; some servers send no index."""
+    return isinstance(value, dict) and (value.get("index") is None or _is_count(value["index"]))
 
 
 def _check_usage(answer: JsonObject) -> None:
