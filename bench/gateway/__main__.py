@@ -14,7 +14,7 @@ import uvloop
 
 from bench.gateway import client, sides
 from bench.gateway.client import Chat
-from bench.gateway.sides import Side, Start
+from bench.gateway.sides import Start
 from bench.gateway.table import Row, show_rows
 from bench.report import Target, show
 

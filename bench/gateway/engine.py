@@ -1,4 +1,4 @@
-"""The simulated engine behind OpenAI's HTTP, as a process: what is asked straight, and what every gateway stands in front of.
+"""The simulated engine behind OpenAI's HTTP, as a process: asked straight, and through gateways.
 
 It notes how long the engine itself took to each request's first token, so that a client can tell what all else took.
 """

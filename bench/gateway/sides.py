@@ -1,4 +1,4 @@
-"""The servers that are compared: the engine itself, our gateway with its fleet, and two peers in front of the same engine."""
+"""The servers that are compared: an engine, our gateway with its fleet in front of it, and two peers."""
 
 import asyncio
 import tempfile
@@ -69,8 +69,7 @@ async def litellm(engine_port: int) -> AsyncIterator[Side]:
     """LiteLLM's proxy."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "config.yaml")
-        config.write_text(_LITELLM.format(port=engine_port))
+        config = _written(Path(folder, "config.yaml"), _LITELLM.format(port=engine_port))
         command = [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
         local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
         with parts.process([*command, "--telemetry", "False"], **local) as child:
@@ -80,12 +79,17 @@ async def litellm(engine_port: int) -> AsyncIterator[Side]:
 
 @asynccontextmanager
 async def router(engine_port: int) -> AsyncIterator[Side]:
-    """vLLM's router."""
+    """The router of vLLM."""
     port, own = free_port(), ["--host", "127.0.0.1", "--prometheus-port", str(free_port())]
     urls = ["--worker-urls", f"http://127.0.0.1:{engine_port}", "--policy", "round_robin"]
     with parts.process([str(ROUTER), *urls, *own, "--port", str(port)]) as child:
         await _up(port)
         yield Side(port, psutil.Process(child.pid))
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 async def _up(port: int, path: str = "/health", says: str = "") -> None:
