@@ -22,6 +22,13 @@ model_list:
 litellm_settings: {{num_retries: 0}}
 """
 
+# As ours with --open: no keys. And nothing is fetched from elsewhere.
+_LITELLM_TOLD = {
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOG": "ERROR",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -71,8 +78,7 @@ async def litellm(engine_port: int) -> AsyncIterator[Side]:
     with tempfile.TemporaryDirectory() as folder:
         config = _written(Path(folder, "config.yaml"), _LITELLM.format(port=engine_port))
         command = [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-        local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
-        with parts.process([*command, "--telemetry", "False"], **local) as child:
+        with parts.process([*command, "--telemetry", "False"], **_LITELLM_TOLD) as child:
             await _up(port, "/health/liveliness")
             yield Side(port, psutil.Process(child.pid))
 
