@@ -30,7 +30,7 @@ CUSTOMERS = (
         for rate in (8_000, 12_000, 16_000, 24_000, 32_000)
     ),
 )
-"""The first five are held by their requests, the others by their tokens: by so many that what one job leaves is little."""
+"""The first five are held by their requests, the others by so many tokens that what one job leaves is little."""
 
 
 @dataclass
