@@ -18,7 +18,7 @@ from worker.engine.base import EngineRequest
 from worker.engine.sim.engine import SimEngine
 
 ENDPOINT = "/v1/chat/completions"
-SLOTS = 1024
+SLOTS = 2048
 
 
 class Front:

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +51,8 @@ Start = Callable[[int], AbstractAsyncContextManager[Side]]
 async def engine(*more: str) -> AsyncIterator[Side]:
     """The simulated engine over HTTP."""
     port = free_port()
-    command = [*parts.module("bench.gateway.engine"), "--port", str(port), *more]
-    with parts.process(command) as child:
-        await _up(port)
-        yield Side(port, psutil.Process(child.pid))
+    async with _served([*parts.module("bench.gateway.engine"), "--port", str(port), *more], port) as side:
+        yield side
 
 
 @asynccontextmanager
@@ -62,13 +60,12 @@ async def ours(engine_port: int) -> AsyncIterator[Side]:
     """A whole fleet whose worker is attached to the engine, and its gateway."""
     port = free_port()
     async with parts.valkey() as url:
-        attach = ["--engine", "openai", "--attach", f"http://127.0.0.1:{engine_port}", "--slots", "1024"]
+        attach = ["--engine", "openai", "--attach", f"http://127.0.0.1:{engine_port}", "--slots", "2048"]
         worker = parts.tokenfleet(url, "worker", "--model", parts.MODEL, *attach)
-        gateway = parts.tokenfleet(url, "gateway", "--open", "--port", str(port), "--grace", "0")
-        # Streams that say nothing would hold the worker's end up.
-        with parts.scheduler(url), parts.process(worker, TOKENFLEET_DRAIN_S="0"), parts.process(gateway) as child:
-            await _up(port, "/v1/models", parts.MODEL)
-            yield Side(port, psutil.Process(child.pid))
+        gateway = parts.tokenfleet(url, "gateway", "--open", "--port", str(port))
+        with parts.scheduler(url), parts.process(worker, TOKENFLEET_DRAIN_S="0"):
+            async with _served(gateway, port, "/v1/models", parts.MODEL) as side:
+                yield side
 
 
 @asynccontextmanager
@@ -78,9 +75,9 @@ async def litellm(engine_port: int) -> AsyncIterator[Side]:
     with tempfile.TemporaryDirectory() as folder:
         config = _written(Path(folder, "config.yaml"), _LITELLM.format(port=engine_port))
         command = [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-        with parts.process([*command, "--telemetry", "False"], **_LITELLM_TOLD) as child:
-            await _up(port, "/health/liveliness")
-            yield Side(port, psutil.Process(child.pid))
+        command += ["--telemetry", "False"]
+        async with _served(command, port, "/health/liveliness", **_LITELLM_TOLD) as side:
+            yield side
 
 
 @asynccontextmanager
@@ -88,9 +85,21 @@ async def router(engine_port: int) -> AsyncIterator[Side]:
     """The router of vLLM."""
     port, own = free_port(), ["--host", "127.0.0.1", "--prometheus-port", str(free_port())]
     urls = ["--worker-urls", f"http://127.0.0.1:{engine_port}", "--policy", "round_robin"]
-    with parts.process([str(ROUTER), *urls, *own, "--port", str(port)]) as child:
-        await _up(port)
-        yield Side(port, psutil.Process(child.pid))
+    async with _served([str(ROUTER), *urls, *own, "--port", str(port)], port) as side:
+        yield side
+
+
+@asynccontextmanager
+async def _served(
+    command: Sequence[str], port: int, path: str = "/health", says: str = "", **env: str
+) -> AsyncIterator[Side]:
+    with parts.process([*command], **env) as child:
+        try:
+            await _up(port, path, says)
+            yield Side(port, psutil.Process(child.pid))
+        finally:
+            # Streams that are open would hold up a graceful end.
+            child.kill()
 
 
 def _written(path: Path, text: str) -> Path:
@@ -98,7 +107,7 @@ def _written(path: Path, text: str) -> Path:
     return path
 
 
-async def _up(port: int, path: str = "/health", says: str = "") -> None:
+async def _up(port: int, path: str, says: str) -> None:
     """Wait until it answers with 200, and with these words."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(START_S):
         while True:
