@@ -12,12 +12,13 @@ import uvloop
 from aiohttp import web
 
 from bench.gateway.client import limit_files
+from protocol.messages import Endpoint
 from protocol.states import Priority
 from protocol.wire import JsonObject, dumps, loads
 from worker.engine.base import EngineRequest
 from worker.engine.sim.engine import SimEngine
 
-ENDPOINT = "/v1/chat/completions"
+ENDPOINT: Endpoint = "/v1/chat/completions"
 SLOTS = 2048
 
 

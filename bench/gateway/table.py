@@ -45,7 +45,7 @@ class Promise:
 PROMISES = {
     "tokenfleet": Promise("goes on", "yes, at any gateway", "yes", "yes"),
     "litellm": Promise("lost", "no", "beta, by polling", "with Redis"),
-    "vllm-router": Promise("lost", "no", "passed on", "no"),
+    "vllm-router": Promise("lost", "no", "no", "no"),
 }
 
 

@@ -23,21 +23,20 @@ class Metrics:
 
     def __init__(self) -> None:
         """All zero."""
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
+        own = self._registry = CollectorRegistry()
+        ProcessCollector(registry=own)
         name = "tokenfleet_gateway_{}".format
-        own = {"registry": self._registry}
-        self.requests = Counter(name("requests"), "Answers begun.", ("route", "code"), **own)
-        self.streams = Gauge(name("open_streams"), "Streams that are open.", ("kind",), **own)
-        self.sent_bytes = Counter(name("sent_bytes"), "Bytes of answers, without their heads.", **own)
-        self._limited = Counter(name("limited"), "Requests that a limit refused.", ("limit",), **own)
-        self._tokens = Counter(name("tokens"), "Tokens of jobs whose end was told here.", ("kind",), **own)
+        self.requests = Counter(name("requests"), "Answers begun.", ("route", "code"), registry=own)
+        self.streams = Gauge(name("open_streams"), "Streams that are open.", ("kind",), registry=own)
+        self.sent_bytes = Counter(name("sent_bytes"), "Bytes of answers, without their heads.", registry=own)
+        self._limited = Counter(name("limited"), "Requests that a limit refused.", ("limit",), registry=own)
+        self._tokens = Counter(name("tokens"), "Tokens of jobs whose end was told here.", ("kind",), registry=own)
         self._first_token = Histogram(
             name("first_token_seconds"),
             "From a request's head to the first token of its stream.",
             ("route",),
             buckets=FIRST_TOKEN_S,
-            **own,
+            registry=own,
         )
 
     def first_token(self, route: str, seconds: float) -> None:
