@@ -4,9 +4,11 @@ import asyncio
 import re
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from producer.fleet import Fleet
 from producer.gateway.auth import Grant, StoredKeys
@@ -78,6 +80,16 @@ async def test_no_label_holds_what_a_client_sent(front: Served) -> None:
         assert await counted(http, "requests_total", route="/health", code="405") == 1
         page = (await http.get("/metrics")).text
     assert not re.search(sent, page, re.IGNORECASE)
+
+
+async def test_a_websocket_that_is_refused(front: Served) -> None:
+    path = "/v1/requests/{id}/ws"
+    with pytest.raises(InvalidStatus):
+        async with connect(front.url.replace("http", "ws") + path.format(id="bench.0.default.none")):
+            pass
+    async with front.http() as http:
+        assert await counted(http, "requests_total", route=path, code="404") == 1
+        assert await counted(http, "open_streams", kind="ws") == 0
 
 
 async def test_limits_that_refused(valkey: Redis, valkey_url: str, worker: TinyWorker) -> None:
