@@ -76,7 +76,7 @@ bench-buckets: $(DEV) ## ten API keys hammer two gateways for a minute: how much
 	@$(BIN)/python -m bench.buckets $(ARGS)
 
 bench-gateway: $(DEV) ## measure what the gateway adds to an engine, beside litellm and vllm-router (ARGS=--alone: without)
-	@$(if $(findstring --alone,$(ARGS)),:,$(MAKE) --keep-going $(PEERS) || echo 'A peer is not installed.' >&2)
+	@$(if $(findstring --alone,$(ARGS)),:,$(MAKE) --keep-going $(PEERS) >&2 || echo 'A peer is not installed.' >&2)
 	@$(BIN)/python -m bench.gateway $(ARGS)
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows

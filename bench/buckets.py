@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
     found = asyncio.run(_measure(options.seconds))
-    show("bench-buckets", *_judge(found, options.seconds), as_json=options.json)
+    show("bench-buckets", *judge(found, options.seconds), as_json=options.json)
 
 
 async def _measure(seconds: float) -> list[list[Got]]:
@@ -112,7 +112,8 @@ async def _hammer(session: aiohttp.ClientSession, port: int, key: str, seconds: 
     return got
 
 
-def _judge(found: Sequence[Sequence[Got]], seconds: float) -> tuple[list[Target], dict[str, float]]:
+def judge(found: Sequence[Sequence[Got]], seconds: float) -> tuple[list[Target], dict[str, float]]:
+    """The figures, from what each key got by each of its hammers."""
     most, least, least_of_all = 0.0, float("inf"), float("inf")
     for limits, shares in zip(CUSTOMERS, found, strict=True):
         by_tokens = limits.tokens_a_minute > 0
