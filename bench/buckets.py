@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from math import floor
 
 import aiohttp
 
@@ -23,10 +24,13 @@ PAUSE_S = 0.2
 ASKED_TOKENS = (5, 40, 200)
 """`max_tokens` of the jobs in turn; most of the longest ones end sooner, and give back what they did not use."""
 CUSTOMERS = (
-    *(Limits(requests_a_minute=rate) for rate in (5, 10, 15, 20, 40)),
-    *(Limits(requests_a_minute=6_000, tokens_a_minute=rate, jobs=64) for rate in (1_000, 1_500, 2_000, 3_000, 4_000)),
+    *(Limits(requests_a_minute=rate) for rate in (10, 20, 30, 40, 60)),
+    *(
+        Limits(requests_a_minute=6_000, tokens_a_minute=rate, jobs=64)
+        for rate in (8_000, 12_000, 16_000, 24_000, 32_000)
+    ),
 )
-"""The first five are held by their requests, the others by their tokens."""
+"""The first five are held by their requests, the others by so many tokens that what one job leaves is little."""
 
 
 @dataclass
@@ -39,6 +43,8 @@ class Got:
     began_s: float = float("inf")
     ended_s: float = 0.0
     """When its first request that was taken was sent, and when the last one was answered."""
+    asked_s: float = 0.0
+    """When it asked for the last time."""
 
 
 def main() -> None:
@@ -48,7 +54,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     options = parser.parse_args()
     found = asyncio.run(_measure(options.seconds))
-    show("bench-buckets", *_judge(found, options.seconds), as_json=options.json)
+    show("bench-buckets", *judge(found, options.seconds), as_json=options.json)
 
 
 async def _measure(seconds: float) -> list[list[Got]]:
@@ -93,7 +99,7 @@ async def _hammer(session: aiohttp.ClientSession, port: int, key: str, seconds: 
             "prompt": f"say something about {got.requests} and {got.refused}",
             "max_tokens": ASKED_TOKENS[got.requests % len(ASKED_TOKENS)],
         }
-        sent_s = loop.time()
+        got.asked_s = sent_s = loop.time()
         async with session.post(f"http://127.0.0.1:{port}/v1/completions", json=body, headers=headers) as answer:
             if answer.status == 429:
                 got.refused += 1
@@ -106,25 +112,30 @@ async def _hammer(session: aiohttp.ClientSession, port: int, key: str, seconds: 
     return got
 
 
-def _judge(found: Sequence[Sequence[Got]], seconds: float) -> tuple[list[Target], dict[str, float]]:
+def judge(found: Sequence[Sequence[Got]], seconds: float) -> tuple[list[Target], dict[str, float]]:
+    """The figures, from what each key got by each of its hammers."""
     most, least, least_of_all = 0.0, float("inf"), float("inf")
     for limits, shares in zip(CUSTOMERS, found, strict=True):
         by_tokens = limits.tokens_a_minute > 0
+        # A bucket begins full, with a minute's worth: that is the burst.
         rate = limits.tokens_a_minute if by_tokens else limits.requests_a_minute
         got = sum(share.tokens if by_tokens else share.requests for share in shares)
-        took_s = max(share.ended_s for share in shares) - min(share.began_s for share in shares)
-        most = max(most, got / (rate + rate * took_s / 60))
-        least = min(least, got / (rate * seconds / 60))
-        least_of_all = min(least_of_all, got / (rate + rate * seconds / 60))
+        began_s = min(share.began_s for share in shares)
+        most = max(most, got / (rate + rate * (max(share.ended_s for share in shares) - began_s) / 60))
+        refilled = rate * (max(share.asked_s for share in shares) - began_s) / 60
+        # There are only whole requests; in a short run, none.
+        if room := refilled if by_tokens else floor(refilled):
+            least = min(least, (got - rate) / room)
+        least_of_all = min(least_of_all, got / (rate * seconds / 60))
     refused = sum(share.refused for shares in found for share in shares)
     taken = sum(share.requests for shares in found for share in shares)
     targets = [
         Target("most any key got over its bucket plus one burst", most, 1.0, "lower"),
-        Target("least any key got over its bucket", least, 0.95, "higher"),
+        # Without the burst that it begins with, which alone would be as much as the bucket brings in the whole minute.
+        Target("least any key got over its bucket, its burst apart", least, 0.95, "higher"),
     ]
     return targets, {
-        # The burst that all begin with hides nothing here; but where the machine is busy, a key may ask for less.
-        "least any key got over its bucket plus one burst": least_of_all,
+        "least any key got over its bucket, its burst too": least_of_all,
         "requests taken": taken,
         "requests refused": refused,
         "refused a second": refused / seconds,

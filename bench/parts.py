@@ -48,9 +48,14 @@ async def valkey() -> AsyncIterator[str]:
             yield url
 
 
+def module(name: str) -> list[str]:
+    """One of our modules as a command."""
+    return [sys.executable, "-m", name]
+
+
 def tokenfleet(url: str, *words: str) -> list[str]:
     """One of our roles as a command."""
-    return [sys.executable, "-m", "tokenfleet", *words, "--redis-url", url, "--log-level", "warning"]
+    return [*module("tokenfleet"), *words, "--redis-url", url, "--log-level", "warning"]
 
 
 @contextmanager

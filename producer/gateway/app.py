@@ -9,12 +9,13 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
 
 from producer.gateway import batches, catalogue, description, files, inference, jobs, socket
 from producer.gateway.answers import failed
 from producer.gateway.failures import SlowBody, failure_of, other_status
 from producer.gateway.reading import ClientDisconnect
-from producer.gateway.state import Gateway
+from producer.gateway.state import Gateway, gateway_of
 from protocol.errors import FleetError
 from protocol.log import get_logger
 from protocol.messages import Endpoint
@@ -38,8 +39,11 @@ def application(gateway: Gateway) -> FastAPI:
     app.add_route("/v1/batches", batches.all_batches, ["GET", "POST"])
     app.add_route("/v1/batches/{id}/cancel", batches.cancel, ["POST"])
     app.add_api_websocket_route("/v1/requests/{id}/ws", socket.serve)
+    if gateway.options.metrics:
+        app.add_route("/metrics", catalogue.metrics, ["GET"])
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
+    app.state.routes = {route.endpoint: route.path for route in app.routes if isinstance(route, Route | WebSocketRoute)}
     document = description.document(app.title, app.version)
     app.openapi = lambda: document  # type: ignore[method-assign]  # as FastAPI's pages say
     return app
@@ -58,9 +62,9 @@ _LOOKS = {
 
 
 async def _on_fleet_error(request: Request, error: Exception) -> Response:
-    del request
     if not isinstance(error, FleetError):
         raise error
+    gateway_of(request).metrics.refused(error)
     # The rest of a body that did not come in time may come when another answer is expected.
     return failed(failure_of(error), {"connection": "close"} if isinstance(error, SlowBody) else None)
 

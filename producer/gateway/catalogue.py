@@ -1,4 +1,4 @@
-"""`/v1/models`, `/health`, `/ready`."""
+"""`/v1/models`, `/health`, `/ready`, `/metrics`."""
 
 import asyncio
 
@@ -56,6 +56,12 @@ async def ready(request: Request) -> Response:
     except (FleetError, TimeoutError):
         return answered({"status": "redis is away"}, 503)
     return answered({"status": "ready"})
+
+
+async def metrics(request: Request) -> Response:
+    """`GET /metrics`, for Prometheus."""
+    page, kind = gateway_of(request).metrics.shown(request.headers.get("accept", ""))
+    return Response(page, media_type=kind)
 
 
 async def _models(request: Request) -> dict[str, ModelRecord]:

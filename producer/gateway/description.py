@@ -52,6 +52,15 @@ _REQUEST_ID = {"x-request-id": {"schema": {"type": "string"}, "description": "As
 _HANDLE = r"^[a-z0-9_-]{1,64}\.(0|[1-9][0-9]{0,8})\.[a-z0-9_-]{1,64}\.[A-Za-z0-9_@=+~,-]{1,64}$"
 _EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
 
+_METRICS: JsonObject = {
+    "summary": "What it counts, for Prometheus",
+    "security": [],
+    "responses": {
+        "200": {"description": "The counters.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        "404": {"description": "It was started with --no-metrics."},
+    },
+}
+
 
 def document(title: str, version: str) -> JsonObject:
     """The whole page."""
@@ -132,6 +141,7 @@ def _looks() -> JsonObject:
         },
         "/health": {"get": _probe("Whether this process lives", status)},
         "/ready": {"get": _probe("Whether it takes requests", status)},
+        "/metrics": {"get": _METRICS},
     }
 
 

@@ -1,6 +1,7 @@
 """`/v1/chat/completions`, `/v1/completions`, `/v1/embeddings`: a job each, answered as a stream or as a whole."""
 
 from dataclasses import dataclass
+from time import perf_counter
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -49,7 +50,7 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
         FleetError: it is refused; nothing was stored.
         ClientDisconnect: the client left before the request was complete.
     """
-    gateway = gateway_of(request)
+    asked_s, gateway = perf_counter(), gateway_of(request)
     grant = await gateway.admit(request)
     gateway.check_open()
     limit = raw_limit(gateway.fleet.settings.max_body_bytes)
@@ -59,7 +60,7 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     job = value_of(submitted)
     if asked.job.stream:
         relay = Relay(job.handle, "openai", asked.usage)
-        return EventStream(gateway, Follower(relay, asked.unfollowed_s), left_of(job.allowance))
+        return EventStream(gateway, Follower(relay, asked.unfollowed_s), left_of(job.allowance), asked_s)
     return await _awaited(gateway, request, asked, job)
 
 
@@ -104,7 +105,9 @@ async def _awaited(gateway: Gateway, request: Request, asked: Asked, job: Job) -
     headers = {REQUEST_ID: str(job.handle), **left_of(job.allowance)}
     try:
         async with gateway.stays.of(job.handle, gone):
-            return ended(await job.result(wait_s), headers)
+            outcome = await job.result(wait_s)
+        gateway.metrics.ended(outcome)
+        return ended(outcome, headers)
     except WaitTimeout as error:
         return failed(failure_of(WaitTimeout(error.message, f"It goes on: GET {path_of(job.handle)}")), headers)
     except FleetError as error:

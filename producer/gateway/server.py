@@ -11,6 +11,7 @@ import uvicorn
 
 from producer.gateway.app import application
 from producer.gateway.connection import BoundedHttp, BoundedWebSocket
+from producer.gateway.metered import Metered
 from producer.gateway.state import Gateway
 from protocol.errors import SetupError
 
@@ -65,7 +66,7 @@ async def serve(
     # Its own lines would quote paths and exceptions; ours say what matters.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
     config = uvicorn.Config(
-        application(gateway),
+        Metered(application(gateway), gateway.metrics),
         http=BoundedHttp,
         ws=BoundedWebSocket,
         ws_max_size=MESSAGE_BYTES,

@@ -8,6 +8,7 @@ from producer.fleet import Fleet
 from producer.gateway.auth import Grant, KeyRing
 from producer.gateway.failures import Unauthenticated, closing_down
 from producer.gateway.leaving import Leavings
+from producer.gateway.metrics import Metrics
 from producer.gateway.outlet import Pace
 from producer.gateway.stays import Stays
 from producer.scope import Scope
@@ -30,6 +31,8 @@ class GatewayOptions:
     """Seconds that a request's body may take to come; of a file, each next piece of it."""
     file_bytes: int = 512 * 1024 * 1024
     """How large an uploaded file may be."""
+    metrics: bool = True
+    """Whether `/metrics` is there. It takes no key."""
     pace: Pace = field(default_factory=Pace)
 
 
@@ -43,6 +46,7 @@ class Gateway:
         self.options = options or GatewayOptions()
         self.stays = Stays()
         self.leavings = Leavings(fleet, self.stays)
+        self.metrics = Metrics()
         self.closing = False
 
     async def admit(self, connection: HTTPConnection) -> Grant:

@@ -3,13 +3,15 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from time import perf_counter
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from producer.events import End, Event
+from producer.events import End, Event, Tokens
 from producer.gateway import failures
 from producer.gateway.answers import REQUEST_ID, ended, failed, succeeded
+from producer.gateway.metered import route_of
 from producer.gateway.outlet import Outlet
 from producer.gateway.relay import Message, Relay
 from producer.gateway.state import Gateway
@@ -42,10 +44,18 @@ async def told(gateway: Gateway, relay: Relay) -> AsyncGenerator[tuple[Event, Se
 class EventStream(Response):
     """Server-sent events. What goes wrong before the first of them is a plain answer with its status."""
 
-    def __init__(self, gateway: Gateway, follower: Follower, headers: Mapping[str, str] | None = None) -> None:
-        """Follow once it is called; nothing is rendered before."""
+    def __init__(
+        self,
+        gateway: Gateway,
+        follower: Follower,
+        headers: Mapping[str, str] | None = None,
+        asked_s: float | None = None,
+    ) -> None:
+        """Follow once it is called; `asked_s` is when a new request came, by `perf_counter`."""
         self.gateway, self.follower = gateway, follower
+        self._asked_s = asked_s
         self.request_headers = {REQUEST_ID: str(follower.relay.handle), **(headers or {})}
+        self._route = ""
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,6 +65,7 @@ class EventStream(Response):
             while (await receive())["type"] != "http.disconnect":
                 pass
 
+        self._route = route_of(scope)
         gateway, relay = self.gateway, self.follower.relay
         outlet, plain = Outlet(send, gateway.options.pace, self.request_headers), None
         try:
@@ -82,12 +93,20 @@ class EventStream(Response):
                     if isinstance(event, End) and not outlet.begun and self._has_failed(event):
                         return ended(event.outcome, self.request_headers)
                     await outlet.write(messages, last=relay.over)
+                    self._count(event)
         except FleetError as error:
             failure = failures.failure_of(error)
             if not outlet.begun:
                 return failed(failure)
             await outlet.write(relay.broken(failure), last=True)
         return None
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, Tokens) and self._asked_s is not None:
+            self.gateway.metrics.first_token(self._route, perf_counter() - self._asked_s)
+            self._asked_s = None
+        elif isinstance(event, End):
+            self.gateway.metrics.ended(event.outcome)
 
     def _has_failed(self, end: End) -> bool:
         """Who follows a job anew is told of its failure as an event: the following itself did not fail."""

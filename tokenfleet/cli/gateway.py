@@ -41,10 +41,11 @@ _SECONDS = click.FloatRange(0)
     show_default=True,
     help="Seconds that running answers may take when it is told to stop.",
 )
+@click.option("--metrics/--no-metrics", default=True, show_default=True, help="Tell all who ask at /metrics.")
 @store_option
 @shared_options
 @json_option
-def command(host: str, port: int, everybody: bool, wait: float, leave: float, grace: float) -> None:  # noqa: FBT001 - click's signature
+def command(*, host: str, port: int, everybody: bool, wait: float, leave: float, grace: float, metrics: bool) -> None:
     """Serve OpenAI's API over HTTP in front of a fleet.
 
     Any OpenAI client reaches the fleet by its base URL, http://HOST:PORT/v1. Run as many gateways as you like: a stream
@@ -72,7 +73,7 @@ def command(host: str, port: int, everybody: bool, wait: float, leave: float, gr
     listener = listen(host, port)
     import uvloop
 
-    options = GatewayOptions(wait_s=wait, leave_s=leave)
+    options = GatewayOptions(wait_s=wait, leave_s=leave, metrics=metrics)
     uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
 
 
@@ -86,11 +87,12 @@ def _check_installed() -> None:
 
     try:
         import fastapi
+        import prometheus_client
         import python_multipart
         import uvicorn
     except ImportError:
         raise SetupError("the gateway is not installed", "pip install 'tokenfleet[gateway]'") from None
-    del fastapi, python_multipart, uvicorn
+    del fastapi, prometheus_client, python_multipart, uvicorn
 
 
 async def _serve(

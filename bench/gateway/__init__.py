@@ -1,0 +1,1 @@
+"""What a gateway adds to an engine, ours and its peers."""
