@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from producer.batch.begin import begin
@@ -31,6 +31,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     batch_id: str = "",
     limit: int | None = None,
     model: str | None = None,
+    models: Sequence[str] = (),
     endpoint: Endpoint | None = None,
     priority: Priority | str = "medium",
     deadline: Deadline | None = None,

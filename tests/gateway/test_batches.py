@@ -176,8 +176,8 @@ async def test_a_key_gives_its_batches_no_more_than_it_has(stored: Served, sdk: 
     assert await spec("ours") == (Priority.MEDIUM, None)
     assert await spec("ours", priority="low", model="x") == (Priority.LOW, "x")
     assert await spec("low") == (Priority.LOW, None)
-    # A row that names another model can't leave the one that was looked at.
-    assert await spec("narrow") == (Priority.MEDIUM, MODEL)
+    assert await spec("narrow") == (Priority.MEDIUM, None)
+    assert await spec("narrow", model=MODEL) == (Priority.MEDIUM, MODEL)
     for key, fleet in (("high", {}), ("low", {"priority": "medium"})):
         with pytest.raises(openai.PermissionDeniedError):
             await spec(key, **fleet)
@@ -210,11 +210,56 @@ async def test_what_no_batch_may_be_is_refused(stored: Served, sdk: AsyncOpenAI,
         assert "secret" not in refused.text
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "file-../../x", "", "file-" + "x" * 100, "file-gone"])
-async def test_no_file_of_the_host_is_an_input(stored: Served, name: str) -> None:
+@pytest.mark.parametrize("name", ["passwd", "file-gone", "file-" + 24 * "0", "batch_x", "file-~"])
+async def test_what_was_never_put_there_is_no_input(stored: Served, name: str) -> None:
     body = {"input_file_id": name, "endpoint": CHAT, "completion_window": "24h"}
     async with stored.http("ours") as http:
         assert (await http.post("/v1/batches", json=body)).json()["error"]["code"] == "unknown_file"
+
+
+async def test_no_row_leaves_the_models_of_its_key(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
+    """Neither behind the first row, nor once bad lines are left out; what it names is as if it were not there."""
+    rest = row("r9", "say", model="another").encode()
+    file_id = await put(sdk, rows(2) + b"\n" + rest)
+    async with stored.sdk("narrow") as narrow:
+        failed = await run_to_end(stored, store, narrow, await create(narrow, file_id))
+        skipping = {"fleet": {"on_invalid": "skip"}}
+        partly = await run_to_end(stored, store, narrow, await create(narrow, file_id, extra_body=skipping))
+        with pytest.raises(openai.NotFoundError):
+            await create(narrow, await put(sdk, rest))
+    assert failed.errors
+    assert failed.errors.data
+    assert [(error.line, error.code) for error in failed.errors.data] == [(3, "model_mismatch")]
+    assert partly.request_counts
+    assert (partly.request_counts.completed, partly.request_counts.failed) == (2, 1)
+
+
+async def test_a_first_row_that_can_not_run_hides_no_other(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
+    """A glance takes the model of a row that is then found bad; the batch's is that of the first good one."""
+    lines = row("r0", "say", model=MODEL, temperature=-1), row("r1", "say", model=MODEL)
+    async with stored.sdk("elsewhere") as elsewhere, stored.sdk("narrow") as narrow:
+        hidden = row("r0", "say", model="another", temperature=-1), row("r1", "say", model=MODEL)
+        file_id = await put(sdk, "\n".join(hidden).encode())
+        skipping = {"fleet": {"on_invalid": "skip"}}
+        made = await create(elsewhere, file_id, extra_body=skipping)
+        ended = await run_to_end(stored, store, elsewhere, made)
+        good = await create(narrow, await put(sdk, "\n".join(lines).encode()), extra_body=skipping)
+        assert (await run_to_end(stored, store, narrow, good)).status == "completed"
+    assert ended.status == "failed"
+    assert ended.errors
+    assert ended.errors.data
+    assert [error.code for error in ended.errors.data] == ["invalid_request", "unknown_model"]
+
+
+async def test_an_idempotency_key_is_one_batch(stored: Served, sdk: AsyncOpenAI) -> None:
+    file_id, key = await put(sdk, rows(1)), {"idempotency-key": "my key/1"}
+    first, again = [await create(sdk, file_id, extra_headers=key) for _ in range(2)]
+    plain = await create(sdk, file_id)
+    assert first == again
+    with pytest.raises(openai.ConflictError) as conflict:
+        await create(sdk, file_id, extra_headers=key, metadata={"a": "b"})
+    assert conflict.value.code == "conflicting_id"
+    assert [batch.id async for batch in sdk.batches.list()][:2] == [plain.id, first.id]
 
 
 @pytest.mark.parametrize(
