@@ -35,7 +35,7 @@ def comes_back(answer: httpx.Response) -> bool:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_full_queue(front: Served, valkey: Redis, worker: TinyWorker, stream: bool) -> None:
-    assert await run(valkey, tick_as(BOSS, limits={**LIMITS, Priority.HIGH: 2}))
+    await run(valkey, tick_as(BOSS, limits={**LIMITS, Priority.HIGH: 2}))
     async with front.http() as http:
         assert told(await http.post(PATH, json=WAITING)) == (504, "wait_timeout")
         refused = await http.post(PATH, json=CHAT | {"stream": stream})
@@ -48,7 +48,7 @@ async def test_a_full_queue(front: Served, valkey: Redis, worker: TinyWorker, st
 
 @pytest.mark.parametrize("quotas", [Quotas(jobs=1), Quotas(tokens=10)], ids=["jobs", "tokens"])
 async def test_a_tenants_quota(front: Served, valkey: Redis, worker: TinyWorker, quotas: Quotas) -> None:
-    assert await run(valkey, tick_as(BOSS, quotas=quotas))
+    await run(valkey, tick_as(BOSS, quotas=quotas))
     async with front.http() as http:
         assert told(await http.post(PATH, json=WAITING | {"max_tokens": 5})) == (504, "wait_timeout")
         refused = await http.post(PATH, json=CHAT)

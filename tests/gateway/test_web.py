@@ -11,7 +11,6 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from producer.gateway.state import GatewayOptions
 from protocol.errors import SetupError
 from tests.access.certificates import Certificates
 from tests.gateway.serving import CHAT, QUICK, Served, serving, taken
@@ -68,9 +67,9 @@ async def test_other_pages_may_not(shared: Served, front: Served) -> None:
 
 
 async def test_https(valkey_url: str, worker: TinyWorker, certificates: Certificates) -> None:
-    files = {"certificate": certificates.pem("good"), "private_key": certificates.key("good")}
+    options = replace(QUICK, certificate=certificates.pem("good"), private_key=certificates.key("good"))
     trusting = ssl.create_default_context(cafile=certificates.pem("ca"))
-    async with serving(valkey_url, options=replace(QUICK, **files)) as served:
+    async with serving(valkey_url, options=options) as served:
         url = served.url.replace("http://127.0.0.1", "https://localhost")
         async with httpx.AsyncClient(base_url=url, verify=trusting, trust_env=False) as http:
             asked = asyncio.create_task(http.post(PATH, json=CHAT | {"stream": True}))
@@ -86,9 +85,9 @@ async def test_https(valkey_url: str, worker: TinyWorker, certificates: Certific
 
 
 async def test_a_key_of_another_certificate(valkey_url: str, certificates: Certificates) -> None:
-    files = {"certificate": certificates.pem("good"), "private_key": certificates.key("other")}
+    options = replace(QUICK, certificate=certificates.pem("good"), private_key=certificates.key("other"))
     with pytest.raises(SetupError, match="certificate"):
-        async with serving(valkey_url, options=replace(GatewayOptions(), **files)) as served:
+        async with serving(valkey_url, options=options) as served:
             await served.ended.wait()
 
 

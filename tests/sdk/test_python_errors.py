@@ -110,7 +110,8 @@ def test_a_client_that_waits_for_so_long_only(front: Front) -> None:
     with front.http() as http:
 
         def cancelled() -> bool:
-            return http.get(f"/v1/requests/{ASLEEP}.0.acme.python-timeout").json()["status"] == "cancelled"
+            looked = http.get(f"/v1/requests/{ASLEEP}.0.acme.python-timeout").json()
+            return str(looked["status"]) == "cancelled"
 
         assert asyncio.run(eventually(cancelled, 20))
 

@@ -13,7 +13,6 @@ const schema = {
   additionalProperties: false,
 };
 const tools = [{ type: "function", function: { name: "look_up", parameters: schema } }];
-const choice = { type: "function", function: { name: "look_up" } };
 
 test("a chat and its stream", async () => {
   const whole = await sdk.chat.completions.create({ ...how, max_tokens: 24 });
@@ -23,7 +22,7 @@ test("a chat and its stream", async () => {
 });
 
 test("a tool", async () => {
-  const body = { ...how, max_tokens: 80, tools, tool_choice: choice };
+  const body = { ...how, max_tokens: 80, tools, tool_choice: "required" };
   const [call] = (await sdk.chat.completions.create(body)).choices[0].message.tool_calls;
   assert.equal(call.function.name, "look_up");
   assert.deepEqual(Object.keys(JSON.parse(call.function.arguments)).sort(), ["city", "people"]);
