@@ -121,7 +121,7 @@ test-vllm: $(DEV) $(VLLM) ## run the tests against real vLLM on the CPU
 test-sdk: $(DEV) $(VLLM) $(NODE) ## run OpenAI's own clients, Python's and npm's, against gateways; fuzz one for minutes
 	@$(BIN)/python -m bench.vllm_env >/dev/null
 	@TOKENFLEET_REQUIRE_NODE=1 TOKENFLEET_REQUIRE_VLLM=1 $(BIN)/python -m pytest tests/sdk $(ARGS)
-	@TOKENFLEET_EXAMPLES=20 $(BIN)/python -m pytest tests/gateway/test_description.py $(ARGS)
+	@TOKENFLEET_EXAMPLES=20 $(BIN)/python -m pytest -o faulthandler_timeout=900 tests/gateway/test_description.py $(ARGS)
 
 bench-vllm: $(DEV) $(VLLM) ## measure what the fleet adds to one real vLLM server
 	@$(BIN)/python -m bench.vllm $(ARGS)
