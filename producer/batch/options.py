@@ -1,6 +1,6 @@
 """What is asked of a batch, and checked before anything is touched."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, get_args
@@ -25,6 +25,8 @@ class BatchOptions:
     """Made up where it is empty; a batch that is resumed keeps its own."""
     model: str = ""
     """All rows run on it, whatever they name."""
+    models: Sequence[str] = ()
+    """Rows that run on another are invalid; empty: there are none such. It counts when the batch begins."""
     endpoint: Endpoint | None = None
     """All rows must be for it; that of the first valid row by default."""
     priority: Priority | str = "medium"

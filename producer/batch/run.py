@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from producer.batch.begin import begin
@@ -31,6 +31,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     batch_id: str = "",
     limit: int | None = None,
     model: str | None = None,
+    models: Sequence[str] = (),
     endpoint: Endpoint | None = None,
     priority: Priority | str = "medium",
     deadline: Deadline | None = None,
@@ -53,8 +54,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     A task that is cancelled withdraws what is under way and closes the files; `resume` goes on, as after a crash.
 
     Args:
-        fleet: where to.
-        source, target: `-` is stdin or stdout, `.gz` is packed; the batch's state stands beside the target.
+        fleet, source, target: `-` is stdin or stdout, `.gz` is packed; the batch's state stands beside the target.
         errors: where the lines of failed rows go; None: to `target` too.
         batch_id … keep: see `BatchOptions`.
         cancel: once it is set, the batch ends as cancelled.

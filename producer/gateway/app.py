@@ -7,20 +7,24 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from producer.gateway import batches, catalogue, description, files, inference, jobs, socket
-from producer.gateway.answers import failed
-from producer.gateway.failures import SlowBody, failure_of, other_status
+from producer.gateway.answers import REQUEST_ID, failed
+from producer.gateway.failures import RETRY_AFTER, SlowBody, failure_of, other_status
+from producer.gateway.ratelimits import RATE_LIMITS
 from producer.gateway.reading import ClientDisconnect
 from producer.gateway.state import Gateway, gateway_of
-from protocol.errors import FleetError
+from protocol.errors import FleetError, InvalidId
 from protocol.log import get_logger
 from protocol.messages import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+SHOWN = (REQUEST_ID, RETRY_AFTER, *RATE_LIMITS)
+"""Headers of answers that web pages of other origins may read."""
 _log = get_logger("gateway")
 
 
@@ -41,6 +45,11 @@ def application(gateway: Gateway) -> FastAPI:
     app.add_api_websocket_route("/v1/requests/{id}/ws", socket.serve)
     if gateway.options.metrics:
         app.add_route("/metrics", catalogue.metrics, ["GET"])
+    if origins := gateway.options.origins:
+        methods = ["GET", "POST", "DELETE"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"], expose_headers=SHOWN
+        )
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     app.state.routes = {route.endpoint: route.path for route in app.routes if isinstance(route, Route | WebSocketRoute)}
@@ -71,9 +80,11 @@ async def _on_fleet_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """An unknown path, or a method that it does not have."""
-    del request
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = error.headers if isinstance(error, HTTPException) else None
+    if status == HTTPStatus.NOT_FOUND and b"%2f" in request.scope["raw_path"].lower():
+        # Who encodes a slash means it as a part of a name, and ours have none.
+        return failed(failure_of(InvalidId("a name in the path has a slash")))
     return failed(other_status(status, HTTPStatus(status).phrase.lower()), headers)
 
 

@@ -14,9 +14,10 @@ from producer.batch.store import FileStore, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
 from producer.gateway.failures import Forbidden
-from producer.gateway.paging import limit_of, page
+from producer.gateway.paging import after_of, limit_of, page
 from producer.gateway.reading import read_object
-from producer.gateway.state import Gateway, gateway_of
+from producer.gateway.state import Gateway, checked_id, gateway_of
+from producer.gateway.wishes import IDEMPOTENCY
 from producer.requests import LONGEST_S
 from protocol.batches import BatchSpec
 from protocol.errors import InvalidRequest, UnknownModel
@@ -99,7 +100,8 @@ async def look(request: Request) -> Response:
         FleetError: it is not there, or not this key's.
     """
     gateway, grant = await _asked(request)
-    return answered((await Batches(gateway.fleet, grant.tenant).get(request.path_params["id"])).as_json())
+    batch_id = checked_id(request.path_params["id"])
+    return answered((await Batches(gateway.fleet, grant.tenant).get(batch_id)).as_json())
 
 
 async def cancel(request: Request) -> Response:
@@ -109,7 +111,8 @@ async def cancel(request: Request) -> Response:
         FleetError: as `look`.
     """
     gateway, grant = await _asked(request)
-    return answered((await Batches(gateway.fleet, grant.tenant).cancel(request.path_params["id"])).as_json())
+    batch_id = checked_id(request.path_params["id"])
+    return answered((await Batches(gateway.fleet, grant.tenant).cancel(batch_id)).as_json())
 
 
 async def _create(request: Request) -> Response:
@@ -118,12 +121,13 @@ async def _create(request: Request) -> Response:
     store = store_at(gateway.fleet.settings.store)
     asked = BatchRequest.of(await read_object(request, BODY_BYTES, gateway.options.body_s))
     spec = await asyncio.to_thread(_described, asked, grant, store)
-    return answered((await Batches(gateway.fleet, grant.tenant).create(spec)).as_json())
+    key = request.headers.get(IDEMPOTENCY, "")
+    return answered((await Batches(gateway.fleet, grant.tenant).create(spec, key)).as_json())
 
 
 async def _list(request: Request) -> Response:
     gateway, grant = await _asked(request)
-    limit, after = limit_of(request, LISTED, MOST_LISTED), request.query_params.get("after", "")
+    limit, after = limit_of(request, LISTED, MOST_LISTED), after_of(request)
     found = await Batches(gateway.fleet, grant.tenant).list(limit + 1, after)
     return answered(page([record.as_json() for record in found], limit))
 
@@ -135,7 +139,7 @@ def _described(asked: BatchRequest, grant: Grant, store: FileStore) -> BatchSpec
         UnknownFile, InvalidRequest: the input is not there, or an option breaks a rule.
         UnknownModel, Forbidden: the key may not do this.
     """
-    if store.get(grant.tenant, asked.input_file_id).purpose != "batch":
+    if store.get(grant.tenant, checked_id(asked.input_file_id, "input_file_id")).purpose != "batch":
         raise InvalidRequest("input_file_id: a file with the purpose `batch` is required")
     options = asked.fleet or BatchOptions()
     spec = described(
@@ -149,17 +153,16 @@ def _described(asked: BatchRequest, grant: Grant, store: FileStore) -> BatchSpec
         max_errors=options.max_errors,
         notify=options.notify,
     )
-    return spec.model_copy(update={"input_file_id": asked.input_file_id, "endpoint": asked.endpoint})
+    given = {"input_file_id": asked.input_file_id, "endpoint": asked.endpoint, "models": grant.models}
+    return spec.model_copy(update=given)
 
 
 def _model(options: BatchOptions, grant: Grant, store: FileStore, file_id: str) -> str | None:
-    """The one to run all rows on. A key with models of its own is held to one, which no row can leave."""
-    if options.model is None and not grant.models:
-        return None
-    model = options.model or model_of(store.path(grant.tenant, file_id))
-    if not grant.may_use(model):
+    """The one to run all rows on, where it was asked for. A glance at the file says at once what its rows would."""
+    named = options.model or (grant.models and model_of(store.path(grant.tenant, file_id)))
+    if named and not grant.may_use(named):
         raise UnknownModel("there is no such model, or this key may not use it")
-    return model
+    return options.model
 
 
 def _priority(options: BatchOptions, grant: Grant) -> Priority:

@@ -7,6 +7,7 @@ from producer.batch.store import PURPOSES
 from producer.gateway import batches, files
 from producer.gateway.batches import BatchRequest
 from producer.gateway.uploads import FORM
+from producer.gateway.wishes import IDEMPOTENCY
 from protocol.batches import BatchStatus
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
@@ -67,6 +68,13 @@ _UPLOAD: JsonObject = {
     "additionalProperties": False,
 }
 
+_ONCE: JsonObject = {
+    "name": IDEMPOTENCY,
+    "in": "header",
+    "schema": _TEXT,
+    "description": "Sent again with the same body, it is the same batch.",
+}
+
 
 def schemas(template: str) -> JsonObject:
     """What the paths below speak of."""
@@ -109,7 +117,12 @@ def _batches(responses: Responses) -> JsonObject:
     listed = responses("The batches.", _json(_list_of("Batch")))
     return {
         "/v1/batches": {
-            "post": {"summary": "Run a file of requests", "requestBody": asked, "responses": batch},
+            "post": {
+                "summary": "Run a file of requests",
+                "parameters": [_ONCE],
+                "requestBody": asked,
+                "responses": batch,
+            },
             "get": {"summary": "List batches", "parameters": listing, "responses": listed},
         },
         "/v1/batches/{id}": {"get": {"summary": "Look at a batch", "parameters": own, "responses": batch}},

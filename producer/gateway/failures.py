@@ -100,6 +100,7 @@ STATUSES = tuple(sorted({405, 431, _OTHER.status} | {kind.status for kind in _KI
 """Every status that is no answer."""
 # A refusal begins with the field that it is about.
 _FIELD = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*): ")
+RETRY_AFTER = "retry-after"
 AGAIN_S = 1.0
 """When to try again where nobody knows better."""
 
@@ -131,7 +132,7 @@ class Failure:
         after_s = AGAIN_S if self.retry_after_s is None and self.status in self.BUSY else self.retry_after_s
         told = dict(self.more)
         if after_s is not None:
-            told |= {"retry-after": str(ceil(after_s)), "retry-after-ms": str(ceil(after_s * 1000))}
+            told |= {RETRY_AFTER: str(ceil(after_s)), "retry-after-ms": str(ceil(after_s * 1000))}
         return told if self.retry is None else {**told, "x-should-retry": str(self.retry).lower()}
 
 

@@ -8,8 +8,8 @@ from starlette.responses import FileResponse, Response
 from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
-from producer.gateway.paging import limit_of, page
-from producer.gateway.state import gateway_of
+from producer.gateway.paging import after_of, limit_of, page
+from producer.gateway.state import checked_id, gateway_of
 from producer.gateway.uploads import uploaded
 from protocol.errors import InvalidRequest, UnknownFile
 
@@ -33,7 +33,7 @@ async def one_file(request: Request) -> Response:
         FleetError: it is not there, or not this key's.
     """
     grant, store = await _asked(request)
-    file_id = request.path_params["id"]
+    file_id = checked_id(request.path_params["id"])
     if request.method != "DELETE":
         return answered((await asyncio.to_thread(store.get, grant.tenant, file_id)).as_json())
     await asyncio.to_thread(store.delete, grant.tenant, file_id)
@@ -47,7 +47,7 @@ async def content(request: Request) -> Response:
         FleetError: as `one_file`.
     """
     grant, store = await _asked(request)
-    path = await asyncio.to_thread(store.path, grant.tenant, request.path_params["id"])
+    path = await asyncio.to_thread(store.path, grant.tenant, checked_id(request.path_params["id"]))
     return FileResponse(path, media_type="application/octet-stream")
 
 
@@ -69,7 +69,7 @@ async def _list(request: Request) -> Response:
         raise InvalidRequest("order: asc or desc is required")
     found = await asyncio.to_thread(store.list, grant.tenant)
     found = found if order == "desc" else found[::-1]
-    shown = [file for file in _behind(found, asked.get("after", "")) if purpose in ("", file.purpose)]
+    shown = [file for file in _behind(found, after_of(request)) if purpose in ("", file.purpose)]
     return answered(page([file.as_json() for file in shown[: limit + 1]], limit))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from producer.gateway.state import checked_id
 from protocol.errors import InvalidRequest
 from protocol.wire import JsonObject
 
@@ -19,6 +20,16 @@ def limit_of(request: Request, default: int, most: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
         raise InvalidRequest(f"limit: a number from 1 to {most} is required")
     return int(text)
+
+
+def after_of(request: Request) -> str:
+    """The id of the last one that the client has; empty at the beginning.
+
+    Raises:
+        InvalidId: nothing can have this id.
+    """
+    after = request.query_params.get("after", "")
+    return checked_id(after, "after") if after else ""
 
 
 def page(found: Sequence[JsonObject], limit: int) -> JsonObject:

@@ -2,6 +2,9 @@
 
 from protocol.allowance import Allowance
 
+_KINDS, _FIGURES = ("requests", "tokens"), ("limit", "remaining", "reset")
+RATE_LIMITS = tuple(f"x-ratelimit-{figure}-{kind}" for figure in _FIGURES for kind in _KINDS)
+
 
 def left_of(allowance: Allowance | None) -> dict[str, str]:
     """What a key has left, in OpenAI's headers."""

@@ -62,7 +62,11 @@ async def serve(
     grace_s: float,
     on_start: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until `stop` is set, then take nothing new, and give what is being answered `grace_s` seconds."""
+    """Serve until `stop` is set, then take nothing new, and give what is being answered `grace_s` seconds.
+
+    Raises:
+        SetupError: the certificate or its key can't be used.
+    """
     # Its own lines would quote paths and exceptions; ours say what matters.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
     config = uvicorn.Config(
@@ -76,7 +80,15 @@ async def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=LAST_S,
+        ssl_certfile=gateway.options.certificate,
+        ssl_keyfile=gateway.options.private_key,
     )
+    try:
+        config.load()
+    except OSError as error:
+        # ssl's own errors are of this kind.
+        listener.close()
+        raise SetupError(f"the certificate or its key can't be used: {error.strerror or error}") from None
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     on_start()

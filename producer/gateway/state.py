@@ -1,6 +1,7 @@
 """What all requests of one gateway share."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from starlette.requests import HTTPConnection
 
@@ -12,9 +13,11 @@ from producer.gateway.metrics import Metrics
 from producer.gateway.outlet import Pace
 from producer.gateway.stays import Stays
 from producer.scope import Scope
-from protocol.handle import Handle
+from protocol.errors import InvalidId
+from protocol.handle import Handle, check_own_id
 
 _HINT = "Send the header `Authorization: Bearer KEY`."
+ID_RULE = "a text of 1 to 64 letters, digits and any of _.@=+~,-"
 SUBPROTOCOL = "tokenfleet"
 _KEY_PROTOCOL = "tokenfleet-key."
 
@@ -34,6 +37,11 @@ class GatewayOptions:
     metrics: bool = True
     """Whether `/metrics` is there. It takes no key."""
     pace: Pace = field(default_factory=Pace)
+    origins: tuple[str, ...] = ()
+    """Web pages from there may ask, as `https://app.example`; `*`: from everywhere."""
+    certificate: Path | None = None
+    """With `private_key`, both as PEM: HTTPS alone is spoken."""
+    private_key: Path | None = None
 
 
 class Gateway:
@@ -93,6 +101,18 @@ def known(grant: Grant, request_id: str) -> Handle:
         InvalidId: it is no such id.
     """
     return Scope(grant.tenant).known(Handle.parse(request_id))
+
+
+def checked_id(text: str, what: str = "id") -> str:
+    """A file's or a batch's id, before anything is looked up by it.
+
+    Raises:
+        InvalidId: nothing can have this id.
+    """
+    try:
+        return check_own_id(text)
+    except InvalidId:
+        raise InvalidId(f"{what}: {ID_RULE} is required") from None
 
 
 def _key_of(connection: HTTPConnection) -> str:

@@ -47,6 +47,7 @@ class Wishes(BaseModel):
 
         Raises:
             InvalidRequest: a name or a value that there is not.
+            InvalidId: no job can have this id, or there is no tenant of such a name.
         """
         if member is not None and not isinstance(member, dict):
             raise InvalidRequest("fleet: an object is required")
@@ -56,6 +57,8 @@ class Wishes(BaseModel):
         except ValidationError as error:
             # The last alternative of a union says what may stand there.
             problem = error.errors(include_input=False, include_url=False, include_context=False)[-1]
+            if problem["loc"][:1] in (("id",), ("tenant",)):
+                raise InvalidId(f"fleet{_known(problem['loc'])}: {problem['msg']}") from None
             raise InvalidRequest(f"fleet{_known(problem['loc'])}: {problem['msg']}") from None
 
     def priority_for(self, grant: Grant) -> Priority:

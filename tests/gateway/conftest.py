@@ -4,9 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from openai import AsyncOpenAI
 from redis.asyncio import Redis
 
-from tests.gateway.serving import MODEL, Served, serving
+from producer.batch.store import FileStore
+from tests.gateway.batching import GRANTS
+from tests.gateway.serving import MODEL, Ring, Served, serving
 from tests.producer.tiny import TinyWorker
 from tests.tokenfleet.running import up
 
@@ -39,3 +42,21 @@ async def front(valkey_url: str, worker: TinyWorker, tmp_path: Path) -> AsyncIte
     del worker
     async with serving(valkey_url, store=tmp_path / "store") as served:
         yield served
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "store")
+
+
+@pytest.fixture
+async def stored(sim_url: str, store: FileStore) -> AsyncIterator[Served]:
+    """A gateway with a store, in front of a fleet."""
+    async with serving(sim_url, ring=Ring(GRANTS), store=store.folder) as served:
+        yield served
+
+
+@pytest.fixture
+async def sdk(stored: Served) -> AsyncIterator[AsyncOpenAI]:
+    async with stored.sdk("ours") as client:
+        yield client

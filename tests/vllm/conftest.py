@@ -3,20 +3,17 @@
 The tests are skipped where there is no interpreter with vLLM; TOKENFLEET_REQUIRE_VLLM=1 makes that a failure.
 """
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from bench.vllm_env.models import ADAPTER, PYTHON, TINY, tiny_model
+from bench.vllm_env.models import ADAPTER, TINY, tiny_model
 from producer.fleet import Fleet
-from tests.support.servers import Server, valkey_binary
 from tests.vllm.roles import DUMMY
-from tests.vllm.site import Plan, Site, Staff
+from tests.vllm.site import Plan, Site, Staff, a_site
 from tests.vllm.straight import Straight, straight
 
-REQUIRE_VLLM = "TOKENFLEET_REQUIRE_VLLM"
 LEFT = "left"
 """The adapter that the first worker with the tiny model has loaded."""
 BLOCKS = 24
@@ -25,21 +22,8 @@ BLOCKS = 24
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    if not PYTHON.is_file():
-        why = f"there is no interpreter with vLLM at {PYTHON}: make vllm-env, or set TOKENFLEET_VLLM_PYTHON"
-        if os.environ.get(REQUIRE_VLLM) == "1":
-            pytest.fail(f"{REQUIRE_VLLM} is set, but {why}")
-        pytest.skip(why)
-    folder = tmp_path_factory.mktemp("vllm")
-    server = Server(valkey_binary(), folder)
-    server.start()
-    try:
-        server.load_library()
-        place = Site(server, folder)
-        with place.role("scheduler", ["scheduler"]):
-            yield place
-    finally:
-        server.stop()
+    with a_site(tmp_path_factory.mktemp("vllm")) as place:
+        yield place
 
 
 @pytest.fixture(scope="session")

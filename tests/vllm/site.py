@@ -1,19 +1,24 @@
 """A fleet on real parts: a server, a scheduler, and the workers that a test asks for."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
+from bench.vllm_env.models import PYTHON
 from producer.fleet import Fleet
 from producer.workers import PlacedWorker, read_roster, state_of
 from protocol.settings import Settings
 from protocol.states import WorkerState
-from tests.support.servers import Server
+from tests.support.servers import Server, valkey_binary
 from tests.support.waiting import eventually
 from tests.vllm.roles import CPU_BUILD, Role, running, vllm_arguments
 
+REQUIRE_VLLM = "TOKENFLEET_REQUIRE_VLLM"
 START_S = 150.0
 """vLLM is up after 20 to 40 s, while nobody else needs the cores."""
 
@@ -48,6 +53,25 @@ class Site:
             staff = Staff(self, plan.label, role)
             asyncio.run(staff.loaded(plan.state))
             yield staff
+
+
+@contextmanager
+def a_site(folder: Path) -> Iterator[Site]:
+    """A server and a scheduler. Without vLLM the test is skipped, or fails where TOKENFLEET_REQUIRE_VLLM=1 is set."""
+    if not PYTHON.is_file():
+        why = f"there is no interpreter with vLLM at {PYTHON}: make vllm-env, or set TOKENFLEET_VLLM_PYTHON"
+        if os.environ.get(REQUIRE_VLLM) == "1":
+            pytest.fail(f"{REQUIRE_VLLM} is set, but {why}")
+        pytest.skip(why)
+    server = Server(valkey_binary(), folder)
+    server.start()
+    try:
+        server.load_library()
+        place = Site(server, folder)
+        with place.role("scheduler", ["scheduler"]):
+            yield place
+    finally:
+        server.stop()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """`tokenfleet gateway`: OpenAI's API over HTTP, as a process."""
 
 import asyncio
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
     from protocol.settings import Settings
 
 LOOPBACK = "127.0.0.1"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(0)
+_ORIGIN = re.compile(r"https?://[^/?#\s@]+")
 
 
 @click.command("gateway")
@@ -42,10 +47,25 @@ _SECONDS = click.FloatRange(0)
     help="Seconds that running answers may take when it is told to stop.",
 )
 @click.option("--metrics/--no-metrics", default=True, show_default=True, help="Tell all who ask at /metrics.")
+@click.option(
+    "--cors", "origins", multiple=True, metavar="ORIGIN", help="Let web pages from there ask; `*`: from everywhere."
+)
+@click.option("--tls-cert", "certificate", type=_FILE, help="Speak HTTPS with this certificate (PEM).")
+@click.option("--tls-key", "private_key", type=_FILE, help="The certificate's key (PEM).")
 @store_option
 @shared_options
 @json_option
-def command(*, host: str, port: int, everybody: bool, wait: float, leave: float, grace: float, metrics: bool) -> None:
+def command(
+    *,
+    host: str,
+    port: int,
+    everybody: bool,
+    wait: float,
+    leave: float,
+    grace: float,
+    metrics: bool,
+    **web: Any,  # noqa: ANN401 - checked below
+) -> None:
     """Serve OpenAI's API over HTTP in front of a fleet.
 
     Any OpenAI client reaches the fleet by its base URL, http://HOST:PORT/v1. Run as many gateways as you like: a stream
@@ -57,6 +77,7 @@ def command(*, host: str, port: int, everybody: bool, wait: float, leave: float,
       tokenfleet gateway --open
       tokenfleet gateway --store /srv/batches
       tokenfleet gateway --host 0.0.0.0 --port 80 --redis-url rediss://gateway@10.0.0.5:6380/0
+      tokenfleet gateway --tls-cert cert.pem --tls-key key.pem --cors https://app.example
 
     At SIGTERM /ready turns 503 and nothing new is taken; what is being answered has --grace seconds, then streams are
     told how to go on elsewhere. With --json one object on stdout says where it listens.
@@ -65,6 +86,7 @@ def command(*, host: str, port: int, everybody: bool, wait: float, leave: float,
     Exit codes: 0 stopped, 2 not installed, the port is in use or the setting is invalid, 4 Redis did not answer.
     """
     settings = load_settings()
+    _check_web(**web)
     _check_installed()
     from producer.gateway.server import allow_many_connections, listen
     from producer.gateway.state import GatewayOptions
@@ -73,8 +95,21 @@ def command(*, host: str, port: int, everybody: bool, wait: float, leave: float,
     listener = listen(host, port)
     import uvloop
 
-    options = GatewayOptions(wait_s=wait, leave_s=leave, metrics=metrics)
+    options = GatewayOptions(wait_s=wait, leave_s=leave, metrics=metrics, **web)
     uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
+
+
+def _check_web(origins: Sequence[str], certificate: Path | None, private_key: Path | None) -> None:
+    """Refuse what would only show when a browser asks.
+
+    Raises:
+        UsageError: an origin that no page can have, or a certificate without its key.
+    """
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise click.UsageError("--cors: an origin reads https://HOST or https://HOST:PORT, without a path")
+    if (certificate is None) != (private_key is None):
+        raise click.UsageError("--tls-cert and --tls-key are given together")
 
 
 def _check_installed() -> None:
@@ -121,7 +156,12 @@ async def _serve(
         async with Fleet(settings=settings) as fleet:
             await store.wait_until_up(fleet.redis, settings.redis_patience_s, lambda: None)
             gateway = Gateway(fleet, await _ring(fleet, everybody=everybody), options)
-            await serve(gateway, listener, stop, grace_s=grace_s, on_start=lambda: _announce(listener, as_json=as_json))
+            scheme = "https" if options.certificate else "http"
+
+            def announce() -> None:
+                _announce(scheme, listener, as_json=as_json)
+
+            await serve(gateway, listener, stop, grace_s=grace_s, on_start=announce)
 
 
 async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
@@ -142,9 +182,9 @@ async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
     raise SetupError("no API key was ever created, so nobody could come in", hint)
 
 
-def _announce(listener: "socket.socket", *, as_json: bool) -> None:
+def _announce(scheme: str, listener: "socket.socket", *, as_json: bool) -> None:
     host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     if as_json:
         print_json({"ready": True, "url": url})
     else:

@@ -1,6 +1,7 @@
 """Batches as their users see them: submit, look, watch, cancel, take the results, delete."""
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -74,9 +75,16 @@ class Batches:
                 await asyncio.to_thread(self._forget_file, file.id)
             raise
 
-    async def create(self, spec: BatchSpec) -> BatchRecord:
-        """A batch of a file that is in the store; errors as `submit`."""
-        name = BatchName(self._tenant, f"batch_{secrets.token_hex(12)}")
+    async def create(self, spec: BatchSpec, key: str = "") -> BatchRecord:
+        """A batch of a file that is in the store; errors as `submit`.
+
+        With a `key` of the user's own, of any characters, the same description makes the same batch.
+
+        Raises:
+            ConflictingId: the key was used for another description.
+        """
+        token = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:24] if key else secrets.token_hex(12)
+        name = BatchName(self._tenant, f"batch_{token}")
         await self._patient(lambda: run(self._fleet.redis, functions.batch_create(name, spec)))
         return await self.get(name.id)
 

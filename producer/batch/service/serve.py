@@ -117,6 +117,7 @@ class _Service:
             errors=self.place.errors,
             batch_id=owner.name.id,
             model=spec.model,
+            models=spec.models,
             endpoint=spec.endpoint if spec.endpoint_given else None,
             priority=spec.priority,
             deadline=max((owner.record.expires_ms - now_ms) / 1000, LEAST_S),
