@@ -114,6 +114,10 @@ class LineSplitter:
 
 def parse(line: Line, *, wide_integers: bool = False) -> Row | BadRow:
     """Read one line; its body is not checked. `wide_integers`: integers of over 64 bits are read too, as floats."""
+    if line.data.startswith(_BOM):
+        # Only the file's own is skipped. Rows are read by their places later, and as strictly as any JSON.
+        message = "not valid JSON: a byte order mark, as where a file was appended to another"
+        return BadRow(line.number, None, "invalid_json_line", message)
     try:
         line.data.decode()
         # One level more than a body may have: the row is around it.

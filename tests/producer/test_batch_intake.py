@@ -1,5 +1,6 @@
 """What of a batch's input is run, and what is said of the rest; each file of `batches/` holds one kind of trouble."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -168,6 +169,23 @@ async def test_only_equal_bodies_at_temperature_0_have_the_same_digest(file: Pat
 async def test_ids_that_differ_behind_a_nul_are_two(file: Path, tmp_path: Path) -> None:
     write(file, row("a\0b"), *[row(f"x{n}", max_tokens=4) for n in range(2_000)], row("a\0c"), row("a\0b"))
     assert (await taken(file, tmp_path)).said == [(2_003, "duplicate_custom_id", "custom_id")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+async def test_each_line_of_another_encoding_is_told(file: Path, tmp_path: Path, encoding: str) -> None:
+    await asyncio.to_thread(file.write_text, f"{row('a')}\n{row('b')}", encoding)
+    found = await taken(file, tmp_path)
+    assert [(line, code) for line, code, _ in found.said] == [(1, "invalid_json_line"), (2, "invalid_json_line")]
+    assert not found.runnable
+
+
+async def test_what_stands_before_and_behind_rows_is_a_bad_line_and_harms_no_other(file: Path, tmp_path: Path) -> None:
+    write(
+        file, "// rows", f"  {row('a')} ", "[", f"{row('b')},", "]", "\0", f"\ufeff{row('c')}", row("d") * 2, row("e")
+    )
+    found = await taken(file, tmp_path)
+    assert [(line, code) for line, code, _ in found.said] == [(n, "invalid_json_line") for n in (1, 3, 4, 5, 6, 7, 8)]
+    assert list(found.runnable) == ["a", "e"]
 
 
 async def test_models_that_nobody_registered_are_told_with_all_else(file: Path, tmp_path: Path) -> None:
