@@ -166,6 +166,7 @@ def test_the_store_is_a_volume_that_the_runner_may_write_to() -> None:
 
 async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(compose_redis: Server, tmp_path: Path) -> None:
     store, source = tmp_path / "store", tmp_path / "in.jsonl"
+    store.mkdir()  # The image has the folder.
     runner = [str(store) if word == "/store" else word for word in SERVICES["batch-runner"]["command"]]
     body = {"model": "demo", "prompt": "Hello", "max_tokens": 4}
     row = {"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": body}

@@ -23,6 +23,7 @@ from tokenfleet.cli.exits import Exit
 @pytest.fixture
 def store(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     monkeypatch.setenv("TOKENFLEET_REDIS_URL", valkey_url)
+    (tmp_path / "store").mkdir()
     monkeypatch.setenv("TOKENFLEET_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("COLUMNS", "200")
     return FileStore(tmp_path / "store")
@@ -158,8 +159,18 @@ def test_without_redis_it_ends_with_4(store: FileStore, monkeypatch: pytest.Monk
 def test_a_full_disk_of_the_store_ends_with_4(store: FileStore, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(row("a"))
-    store.folder.write_text("no folder can be made here")
+    (store.folder / "fresh").write_text("no folder can be made here")
     assert refused("submit", "-i", str(source)) == (Exit.UNAVAILABLE, "output_failed")
+
+
+def test_a_misspelt_store_is_not_made(store: FileStore, tmp_path: Path) -> None:
+    source, other = tmp_path / "in.jsonl", tmp_path / "stroe"
+    source.write_text(row("a"))
+    for result in (
+        ran("submit", "-i", str(source), "--store", str(other)),
+        CliRunner().invoke(cli, ["batch-runner", "--store", str(other)]),
+    ):
+        assert (result.exit_code, "mkdir -p" in result.stderr, other.exists()) == (Exit.INVALID, True, False)
 
 
 def test_the_runner_needs_a_store_and_a_sound_secret(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
