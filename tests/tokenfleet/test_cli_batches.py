@@ -156,6 +156,15 @@ def test_without_redis_it_ends_with_4(store: FileStore, monkeypatch: pytest.Monk
         assert refused(word, "batch_none") == (Exit.UNAVAILABLE, "store_unavailable")
 
 
+def test_a_runner_without_redis_says_where_it_looked(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENFLEET_REDIS_URL", "redis://me:secret@127.0.0.1:1/0")
+    monkeypatch.setenv("TOKENFLEET_REDIS_PATIENCE_S", "0")
+    result = CliRunner().invoke(cli, ["batch-runner"])
+    assert result.exit_code == Exit.UNAVAILABLE
+    assert "error: no Redis answers at redis://127.0.0.1:1/0" in result.stderr
+    assert "secret" not in result.output
+
+
 def test_a_full_disk_of_the_store_ends_with_4(store: FileStore, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(row("a"))
