@@ -119,12 +119,7 @@ class Outlets:
         Raises:
             SetupError: two of them are the same, one is a folder or closed, or its folder is not there.
         """
-        named = [Path(source), *(outlet.path for outlet in self.all)]
-        # An input that is such a file would be deleted or written over, as what an earlier run has kept of a pipe.
-        named += [outlet.beside(ending) for outlet in self.all if not outlet.streams for ending in OWN]
-        files = [path.resolve() for path in named if str(path) != STANDARD and not _is_device(path)]
-        if len(set(files)) < len(files):
-            raise SetupError("two of the files are the same, or one is kept beside OUT", "Name another output.")
+        self._refuse_same(source)
         for outlet in self.all:
             if str(outlet.path) == STANDARD:
                 stream(STANDARD)
@@ -132,6 +127,21 @@ class Outlets:
                 raise SetupError(f"{outlet.path} can't be opened: it is a folder")
             if not outlet.streams and not outlet.path.parent.is_dir():
                 raise SetupError(f"{outlet.path} can't be opened: its folder is not there")
+
+    def _refuse_same(self, source: str) -> None:
+        named = dict(zip(("the output", "the error file"), self.all, strict=False))
+        places = [("the input", Path(source)), *((name, outlet.path) for name, outlet in named.items())]
+        # An input that is such a file would be deleted or written over, as what an earlier run has kept of a pipe.
+        kept = [(name, outlet) for name, outlet in named.items() if not outlet.streams]
+        places += [(f"kept beside {name}", outlet.beside(ending)) for name, outlet in kept for ending in OWN]
+        seen: dict[Path, str] = {}
+        for name, path in places:
+            if (
+                str(path) != STANDARD
+                and not _is_device(path)
+                and (other := seen.setdefault(path.resolve(), name)) != name
+            ):
+                raise SetupError(f"{path} would be {other} and {name}", "Name another file.")
 
     def refuse_existing(self) -> None:
         """Raises where an output is there already, or one that grows.
