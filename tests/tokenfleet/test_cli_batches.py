@@ -110,8 +110,18 @@ def test_failed_rows_and_bad_files_end_with_3(valkey_url: str, store: FileStore,
     assert "line 3: invalid_json_line" in shown
     assert "line 2: invalid_json_line" in said("watch", bad, code=3)
     target = tmp_path / "nothing.jsonl"
-    said("results", bad, "-o", str(target), code=3)
-    assert target.read_bytes() == b""
+    result = ran("results", bad, "-o", str(target))
+    assert (result.exit_code, target.read_bytes()) == (Exit.FAILED, b"")
+    assert result.stderr.startswith("no line is there: the batch is failed: ")
+    assert "line 2: invalid_json_line" in result.stderr
+
+
+def test_a_list_is_whole_at_80_columns(store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch_id = submitted(tmp_path, row("a"))
+    monkeypatch.setenv("COLUMNS", "80")
+    _, line = said("list", "--store", str(store.folder)).splitlines()
+    assert line.split()[0] == batch_id
+    assert line.split()[3] == "validating"
 
 
 def test_cancelling(valkey_url: str, store: FileStore, tmp_path: Path) -> None:

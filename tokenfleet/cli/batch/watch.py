@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenfleet.cli.batch.options import service_options
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("watch")
 @click.argument("batch_id", metavar="BATCH")
-@shared_options
-@json_option
+@service_options
 @click.pass_context
 def command(context: click.Context, batch_id: str) -> None:
     """Print where a submitted batch stands whenever that changes, until it has ended. Ctrl-C: the batch goes on.
