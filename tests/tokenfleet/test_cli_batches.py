@@ -8,11 +8,13 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Ran
 from openai.types import Batch
+from redis import Redis
 
 from producer.batch.service.owner import Terms
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
+from protocol import keys
 from protocol.batches import BatchName
 from tests.producer.batch_files import row
 from tests.producer.tiny import TinyWorker, serving
@@ -122,6 +124,21 @@ def test_a_list_is_whole_at_80_columns(store: FileStore, tmp_path: Path, monkeyp
     _, line = said("list", "--store", str(store.folder)).splitlines()
     assert line.split()[0] == batch_id
     assert line.split()[3] == "validating"
+
+
+def test_who_waits_hears_that_no_runner_is_there(store: FileStore, valkey_url: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(row("a", "say a"))
+    result = ran("submit", "-i", str(source))
+    assert "no batch runner is there" in result.stderr
+    batch_id = result.stdout.strip()
+    assert "no batch runner is there" in ran("show", batch_id).stderr
+    with Redis.from_url(valkey_url) as redis:
+        redis.set(keys.RUNNER_SIGN, "")
+        assert ran("show", batch_id).stderr == ""
+        redis.delete(keys.RUNNER_SIGN)
+    run_it(valkey_url, store, batch_id)
+    assert ran("show", batch_id).stderr == ""
 
 
 def test_cancelling(valkey_url: str, store: FileStore, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def end_options(deadline: str | None = None) -> Callable[[Command], Command]:
     until = click.option(
         "--deadline",
         type=long_duration,
+        metavar="DURATION",
         default=deadline,
         show_default=True,
         help="Rows that have not ended by then expire, such as 6h; with its unit.",

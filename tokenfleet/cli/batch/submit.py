@@ -7,6 +7,7 @@ import click
 
 from protocol.errors import InvalidRequest
 from tokenfleet.cli.batch.options import EndOptions, RowOptions, end_options, row_options, service_options
+from tokenfleet.cli.batch.runners import tell_if_none
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -47,14 +48,19 @@ def command(**options: Unpack[Options]) -> None:
     Exit codes: 0 submitted, 2 the file can't be opened, no store is set, or an option is wrong, 4 Redis is away, or it
     or the store's disk is full.
     """
-    record = with_fleet(lambda fleet: _submit(fleet, options))
+    with_fleet(lambda fleet: _submit(fleet, options))
+
+
+async def _submit(fleet: "Fleet", options: Options) -> None:
+    record = await _put(fleet, options)
     if wants_json():
         print_json(record.as_json())
     else:
         click.echo(record.name.id)
+    await tell_if_none(fleet)
 
 
-async def _submit(fleet: "Fleet", options: Options) -> "BatchRecord":
+async def _put(fleet: "Fleet", options: Options) -> "BatchRecord":
     source, rest = options["source"], {name: value for name, value in options.items() if name != "source"}
     rest["metadata"] = _pairs(options["metadata"])
     if source == "-":

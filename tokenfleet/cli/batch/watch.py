@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenfleet.cli.batch.options import service_options
+from tokenfleet.cli.batch.runners import tell_if_none
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -44,6 +45,8 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
     from tokenfleet.cli.batch.view import progress_line
 
     last = await fleet.batches.get(batch_id)
+    if not last.status.terminal:
+        await tell_if_none(fleet)
     async for last in fleet.batches.watch(batch_id):
         if wants_json():
             print_json(last.as_json())
