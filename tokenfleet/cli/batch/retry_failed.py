@@ -46,5 +46,5 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
     from producer.batch import retry_failed
 
-    with shown(options["target"]) as show:
+    async with shown(fleet, options["target"]) as show:
         return await retry_failed(fleet, **options, on_progress=show)

@@ -100,5 +100,5 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
     from producer.batch import run_batch
 
-    with shown(options["target"]) as show:
+    async with shown(fleet, options["target"]) as show:
         return await run_batch(fleet, **options, on_progress=show)
