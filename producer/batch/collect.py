@@ -135,6 +135,7 @@ class Collector:
         finished = FinishedRow(
             number=job.row.number,
             failed=not rows.succeeded(outcome),
+            refused=rows.refused_by_engine(outcome),
             worker=labels.get(times.worker, times.worker),
             tokens_in=usage.get("prompt_tokens") or 0,
             tokens_out=usage.get("completion_tokens") or 0,
@@ -152,7 +153,7 @@ class Collector:
             own_id = rows.row_id(self._batch_id, row.number, row.generation)
             pending = self._window.pending.get(own_id)
             if pending and pending.sent >= MOST_SENDS:
-                self._desk.refuse(row, "lost", "the store lost the job several times")
+                self._desk.refuse(row, "lost", "the store lost the job several times", for_good=False)
                 self._window.remove(own_id, row.number)
             elif pending:
                 again.append(row)

@@ -48,9 +48,9 @@ class Desk:
             for one in done:
                 self._fan_out(*one)
 
-    def refuse(self, row: Todo, code: str, message: str) -> None:
-        """Write the line of a row that gets no answer."""
-        finished = FinishedRow(row.number, failed=True)
+    def refuse(self, row: Todo, code: str, message: str, *, for_good: bool) -> None:
+        """Write the line of a row that gets no answer; `for_good`: nor would it if it were submitted again."""
+        finished = FinishedRow(row.number, failed=True, refused=for_good)
         self.write([(row, rows.refused(code, f"line {row.number}: {message}"), finished)])
 
     def _write(self, done: Sequence[Done]) -> None:
@@ -70,8 +70,8 @@ class Desk:
                     file=file,
                     start=start,
                     length=len(line),
-                    tokens_in=0 if finished.cached else finished.tokens_in,
-                    tokens_out=0 if finished.cached else finished.tokens_out,
+                    tokens_in=0 if finished.deduped else finished.tokens_in,
+                    tokens_out=0 if finished.deduped else finished.tokens_out,
                     queue_ms=finished.queue_ms,
                     ttft_ms=finished.ttft_ms,
                     worker=finished.worker,
@@ -99,5 +99,5 @@ class Desk:
 def as_twin(finished: FinishedRow, number: int) -> FinishedRow:
     """What is counted of a row that gets another one's answer: it waited for nothing and ran nowhere."""
     return replace(
-        finished, number=number, cached=True, worker="", queue_ms=None, ttft_ms=None, total_ms=None, tokens_cached=0
+        finished, number=number, deduped=True, worker="", queue_ms=None, ttft_ms=None, total_ms=None, tokens_cached=0
     )

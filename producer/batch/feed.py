@@ -106,7 +106,7 @@ class Feeder:
         if isinstance(answer, Job):
             self._window.accept(own_id, answer.handle)
         elif isinstance(answer, THE_ROWS_FAULT):
-            self._desk.refuse(row, answer.code, str(answer))
+            self._desk.refuse(row, answer.code, str(answer), for_good=True)
             self._window.remove(own_id, row.number)
         elif isinstance(answer, LATER):
             return False

@@ -101,7 +101,7 @@ async def test_equal_bodies_at_temperature_0_run_once(fleet: Fleet, worker: Tiny
         summary = await run_batch(fleet, **options(how), dedup=True)
     assert sorted(prompts) == sorted(f"say {n}" for n in range(3) for _ in range(2))
     lines = lines_of(how)
-    assert (len(lines), summary.rows_cached, summary.rows_failed) == (12, 6, 4)
+    assert (len(lines), summary.rows_deduped, summary.rows_failed) == (12, 6, 4)
     said = {name: line["response"]["body"] for name, line in lines.items()}
     assert said["r0"] == said["r3"] == said["r6"] != said["r2"]
     assert len({line["id"] for line in lines.values()}) == 12
@@ -118,7 +118,7 @@ async def test_twins_that_a_crash_left_behind_get_their_answer(
                 await run_batch(fleet, **options(how), dedup=True)
     async with counting(worker) as prompts:
         summary = await run_batch(fleet, **options(how), dedup=True, resume=True)
-    assert (prompts, summary.rows_out, summary.rows_cached) == ([], 5, 4)
+    assert (prompts, summary.rows_out, summary.rows_deduped) == ([], 5, 4)
     assert len({str(line["response"]["body"]) for line in lines_of(how).values()}) == 1
 
 
