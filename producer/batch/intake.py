@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from producer.batch import source
-from producer.batch.judge import Judge, Rules
+from producer.batch.judge import Judge, Judged, Rules
 from producer.batch.ledger import Ledger
 from producer.batch.lines import BadRow, Line, LineSplitter, longest_line
 from producer.batch.records import Duplicate
@@ -162,8 +162,10 @@ class _Taker:
         self._ledger = ledger
         self._limit = limit
         self.rules = rules
-        self.judge = Judge(rules)
+        self.judge = Judge(rules, self._is_new)
         self.rows = self.bad = 0
+        self._judged: list[Judged] = []
+        """Those of the block that is being taken; the ledger does not know them yet."""
 
     @property
     def full(self) -> bool:
@@ -174,7 +176,9 @@ class _Taker:
             lines = lines[: self._limit - self.rows]
         if not lines:
             return
-        judged = [self.judge.judge(line) for line in lines]
+        self._judged = judged = []
+        for line in lines:
+            judged.append(self.judge.judge(line))  # noqa: PERF401 - it is looked at meanwhile
         problems = {one.problem.line: one.problem for one in judged if one.problem}
         for duplicate in self._ledger.add([one.place for one in judged]):
             fault = problems.get(duplicate.number)
@@ -183,6 +187,9 @@ class _Taker:
             self._ledger.set_problems(problems.values())
         self.rows += len(lines)
         self.bad += len(problems)
+
+    def _is_new(self, custom_id: str) -> bool:
+        return not any(one.place.custom_id == custom_id for one in self._judged) and not self._ledger.has(custom_id)
 
 
 def _duplicate(line: Duplicate) -> Problem:

@@ -1,7 +1,7 @@
 """Says of each line of a batch's input whether it can be run, by the rules of a submit. No files, no Redis."""
 
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from producer import bodies, estimate
@@ -43,9 +43,12 @@ class Judged:
 class Judge:
     """Judges the lines of one input, in their order."""
 
-    def __init__(self, rules: Rules) -> None:
-        """Nothing is known of the input yet but what `rules` say."""
-        self._rules = rules
+    def __init__(self, rules: Rules, is_new: Callable[[str], bool] = lambda _: True) -> None:
+        """Nothing is known of the input yet but what `rules` say; `is_new`: whether no earlier line has an id.
+
+        That is asked until a row could be run, which only a bad line can precede: a duplicate of one can't be run.
+        """
+        self._rules, self._is_new = rules, is_new
         self.endpoint = rules.endpoint
         self.model = rules.model
         self.first = 0
@@ -73,7 +76,7 @@ class Judge:
         if self._rules.served is not None and body["model"] not in self._rules.served:
             self.unserved = self.unserved or row.number
             raise _Unfit("unknown_model", "body.model: no worker ever registered this model", "body.model")
-        if not self.first:
+        if not self.first and self._is_new(row.custom_id):
             self.endpoint, self.model, self.first = row.endpoint, body["model"], row.number
         guess = estimate.estimate(row.endpoint, body, "")
         start, length = (line.start, len(line.data)) if isinstance(line, Line) else (0, 0)

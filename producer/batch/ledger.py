@@ -141,6 +141,11 @@ class Ledger:
             db.executemany("INSERT INTO intake.rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return duplicates
 
+    def has(self, custom_id: str) -> bool:
+        """Whether an added line has this id."""
+        with self._reading() as db:
+            return bool(_first_lines(db, [custom_id]))
+
     def set_problems(self, problems: Iterable[Problem]) -> None:
         """Keep why lines are bad; each must be added as bad, or be one of the duplicates."""
         values = [(p.line, p.custom_id, p.code, p.message, p.param) for p in problems]
