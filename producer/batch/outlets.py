@@ -34,6 +34,12 @@ class Outlet:
         """Whether it is a gzip file."""
         return self.path.name.endswith(PACKED)
 
+    @property
+    def fresh(self) -> Path:
+        """Where it is written anew before it is replaced: a symbolic link stays, what it leads to is replaced."""
+        real = self.path.resolve()
+        return real.with_name(real.name + FRESH)
+
     def beside(self, ending: str) -> Path:
         """A file that belongs to it."""
         return self.path.with_name(self.path.name + ending)
@@ -54,7 +60,7 @@ class Outlet:
             for line in lines:
                 target.append([line])
             return
-        fresh = self.beside(FRESH)
+        fresh = self.fresh
         try:
             with fresh.open("wb") as raw:
                 if self.packed:
@@ -64,7 +70,7 @@ class Outlet:
                     raw.writelines(lines)
                 raw.flush()
                 os.fsync(raw.fileno())
-            fresh.replace(self.path)
+            fresh.replace(self.path.resolve())
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise OutputFailed(f"the output can't be written: {error.strerror}") from None
@@ -193,7 +199,7 @@ class Outlets:
         """Delete the outputs and all that belongs to them."""
         for outlet in self.all:
             if not outlet.streams:
-                for path in (outlet.path, outlet.beside(WORK), outlet.beside(FRESH)):
+                for path in (outlet.path.resolve(), outlet.beside(WORK), outlet.fresh):
                     path.unlink(missing_ok=True)
 
     def forget_state(self) -> None:

@@ -212,6 +212,22 @@ async def test_overwriting_replaces_only_what_a_good_input_replaces(
     assert len(by_id(target)) == 2
 
 
+async def test_outputs_that_are_links_stay_links(fleet: Fleet, worker: TinyWorker, how: dict[str, Any]) -> None:
+    """Also when failed rows run again, and when all is replaced."""
+    write_rows(how["source"], 3)
+    outputs = [path for path in (how["target"], how.get("errors")) if path]
+    for path in outputs:
+        path.symlink_to(path.with_name(f"real-{path.name}"))
+    async with counting(worker, "say 1"):
+        await run_batch(fleet, **options(how))
+    async with serving(worker):
+        assert (await retry_failed(fleet, how["target"])).rows_failed == 0
+        assert len(lines_of(how)) == 3
+        await run_batch(fleet, **options(how), overwrite=True)
+    assert len(lines_of(how)) == 3
+    assert all(path.is_symlink() for path in outputs)
+
+
 async def test_a_batch_that_runs_is_not_run_twice(
     fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
 ) -> None:
