@@ -79,6 +79,7 @@ class Collector:
         # Before anything else can run: a row that was written must not be taken a second time.
         for (job, _, _), no in zip(here, left, strict=True):
             self._window.remove(job.handle.own_id, job.row.number, early=not no)
+        await self._desk.answer_twins()
         await self._results.forget([job for job, _, _ in here])
         if any(late) and self._on_expired:
             self._on_expired()
@@ -157,6 +158,7 @@ class Collector:
                 self._window.remove(own_id, row.number)
             elif pending:
                 again.append(row)
+        await self._desk.answer_twins()
         if again:
             await self._resend(again)
 

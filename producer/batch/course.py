@@ -197,6 +197,7 @@ class Course:
         """Give each row its line, and each file its form."""
         if end is not BatchEnd.COMPLETED:
             await self._withdraw(self._collector)
+            await self._desk.answer_twins()
             end = end if self.summary.rows_unfinished else BatchEnd.COMPLETED
         self.summary.state = end
         book, facts, ordered = self._book, self._facts, self._outlets.ordered

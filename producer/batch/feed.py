@@ -98,7 +98,9 @@ class Feeder:
             left_s = max(left_s, SHORTEST_S)
         requests = [self._request(row, left_s) for row in rows]
         answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
-        return [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
+        later = [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
+        await self._desk.answer_twins()
+        return later
 
     def _settle(self, row: Todo, answer: Job | FleetError) -> bool:
         """Act on one answer; False: submit the row again."""

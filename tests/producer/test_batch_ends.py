@@ -107,12 +107,33 @@ async def test_equal_bodies_at_temperature_0_run_once(fleet: Fleet, worker: Tiny
     assert len({line["id"] for line in lines.values()}) == 12
 
 
+async def test_others_go_on_while_many_twins_are_answered(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
+) -> None:
+    how["source"].write_text("".join(row(f"r{n}", "say so", temperature=0) + "\n" for n in range(2_000)))
+    turns, seen = 0, set[int]()
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    async with serving(worker):
+        summary = await run_batch(fleet, **options(how), dedup=True, on_progress=lambda _: seen.add(turns))
+    other.cancel()
+    assert (summary.rows_out, summary.rows_deduped, len(lines_of(how))) == (2_000, 1_999, 2_000)
+    # Before the first page, then each of four, the rest of 500 twins each.
+    assert len(seen) >= 5
+
+
 async def test_twins_that_a_crash_left_behind_get_their_answer(
     fleet: Fleet, worker: TinyWorker, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how["source"].write_text("".join(row(f"r{n}", "say so", temperature=0) + "\n" for n in range(5)))
     with monkeypatch.context() as patch:
-        patch.setattr(desk.Desk, "_fan_out", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
+        patch.setattr(desk, "as_twin", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
         async with serving(worker):
             with pytest.raises(errors.StoreFull):
                 await run_batch(fleet, **options(how), dedup=True)
