@@ -2,17 +2,17 @@
 
 import secrets
 import time
-from contextlib import suppress
 from dataclasses import replace
 
 from producer.batch import intake
 from producer.batch.judge import Rules
-from producer.batch.ledger import Ledger, Unplanned
+from producer.batch.ledger import Ledger
 from producer.batch.options import BatchOptions
 from producer.batch.outlets import Outlets
 from producer.batch.records import Facts
 from producer.batch.resume import RUNNING, check_options
 from producer.batch.source import check_unchanged
+from producer.batch.state_file import refuse_in_use
 from producer.batch.threads import in_thread
 from producer.fleet import Fleet
 from protocol.errors import SetupError
@@ -29,8 +29,7 @@ async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptio
         raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
     outlets.check(source)
     if options.resume and outlets.state.is_file():
-        with suppress(Unplanned):
-            return await in_thread(lambda: resumed(source, outlets, options)), True
+        return await in_thread(lambda: resumed(source, outlets, options)), True
     if options.resume and outlets.out.path.exists():
         raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
     if not options.overwrite:
@@ -58,21 +57,33 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
 
 
 async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+    """What an earlier batch has left is replaced once the input is known to be good, and its rows are planned."""
+    refuse_in_use(outlets.state)
     models = await fleet.models()
-    book = Ledger.create(outlets.state)
+    book = Ledger.create(outlets.fresh_state)
     try:
         rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, options.dedup, models)
-        taken = await intake.take_in(source, book, rules, spool=outlets.spool, limit=options.limit)
+        taken = await intake.take_in(source, book, rules, spool=outlets.fresh_spool, limit=options.limit)
         _accept(taken, book, options)
         await in_thread(lambda: book.plan(group=True, dedup=options.dedup))
-        if options.overwrite:
-            outlets.remove()
         book.set_facts(_facts(source, outlets, options, taken))
+        book = await in_thread(lambda: _replace(book, outlets))
     except BaseException:
         book.close()
-        outlets.forget_state()
+        outlets.forget_fresh()
         raise
+    if options.overwrite:
+        outlets.remove()
     return book
+
+
+def _replace(book: Ledger, outlets: Outlets) -> Ledger:
+    """At no moment would the rows of one batch be read from the input of another."""
+    outlets.spool.unlink(missing_ok=True)
+    moved = book.moved(outlets.state)
+    if outlets.fresh_spool.exists():
+        outlets.fresh_spool.replace(outlets.spool)
+    return moved
 
 
 def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions) -> None:
@@ -85,7 +96,7 @@ def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.I
     return Facts(
         batch_id=options.batch_id or f"batch-{secrets.token_hex(6)}",
         source=source,
-        readable=taken.readable,
+        readable=str(outlets.spool) if taken.readable == str(outlets.fresh_spool) else taken.readable,
         size=taken.size,
         mtime_ns=taken.mtime_ns,
         sha256=taken.sha256,

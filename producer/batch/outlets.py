@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from producer.batch import ledger
+from producer.batch import state_file
+from producer.batch.ledger import Ledger
 from producer.batch.output import STANDARD, LineFile, Lines, Output, stream
 from producer.batch.records import OutFile
 from protocol.errors import OutputFailed, SetupError
 
 PACKED = ".gz"
-STATE, WORK, SPOOL, FRESH = OWN = ".state", ".part", ".input", ".new"
+STATE, WORK, SPOOL, FRESH = ".state", ".part", ".input", ".new"
+OWN = (STATE, WORK, SPOOL, FRESH, STATE + FRESH, SPOOL + FRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Outlets:
                 if path.exists() and (path == outlet.path or path.stat().st_size):
                     raise SetupError(f"{path} exists", "--resume goes on with it, --overwrite replaces it.")
 
-    def whole(self, book: ledger.Ledger) -> bool:
+    def whole(self, book: Ledger) -> bool:
         """Whether each output of a batch that has completed is there, and none has lost its end."""
         return all(
             outlet.path.exists()
@@ -202,10 +204,20 @@ class Outlets:
                 for path in (outlet.path.resolve(), outlet.beside(WORK), outlet.fresh):
                     path.unlink(missing_ok=True)
 
-    def forget_state(self) -> None:
-        """Delete the ledger and a spooled input."""
-        ledger.delete(self.state)
-        self.spool.unlink(missing_ok=True)
+    @property
+    def fresh_state(self) -> Path:
+        """The ledger's file until its input is known to be good: an earlier batch's stays so long."""
+        return self._own(STATE + FRESH)
+
+    @property
+    def fresh_spool(self) -> Path:
+        """Likewise."""
+        return self._own(SPOOL + FRESH)
+
+    def forget_fresh(self) -> None:
+        """Delete the files of a batch that did not begin."""
+        state_file.delete(self.fresh_state)
+        self.fresh_spool.unlink(missing_ok=True)
 
     def _own(self, ending: str) -> Path:
         return self.scratch / f"batch{ending}" if self.out.streams else self.out.beside(ending)

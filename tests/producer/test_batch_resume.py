@@ -153,7 +153,7 @@ async def test_rows_that_are_done_are_not_thrown_away_without_a_word(
     assert (summary.rows_before, summary.rows_out) == (2, 6)
 
 
-@pytest.mark.parametrize("ending", [".state", ".part", ".input", ".new"])
+@pytest.mark.parametrize("ending", [".state", ".part", ".input", ".new", ".state.new"])
 async def test_an_input_is_no_file_that_belongs_to_the_output(
     fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], ending: str
 ) -> None:
@@ -201,11 +201,16 @@ async def test_overwriting_replaces_only_what_a_good_input_replaces(
     fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
 ) -> None:
     source, target = files
-    target.write_text("old\n")
-    source.write_text("no row\n")
+    write_rows(source, 3)
+    async with serving(worker):
+        await run_batch(fleet, source, target)
+    before, other = target.read_bytes(), source.with_name("bad.jsonl")
+    other.write_text("no row\n")
     with pytest.raises(errors.BatchInvalid):
-        await run_batch(fleet, source, target, overwrite=True)
-    assert target.read_text() == "old\n"
+        await run_batch(fleet, other, target, overwrite=True)
+    assert target.read_bytes() == before
+    assert (await run_batch(fleet, source, target, resume=True)).was_over
+    assert {path.name for path in target.parent.glob("out*")} == {target.name, f"{target.name}.state"}
     write_rows(source, 2)
     async with serving(worker):
         await run_batch(fleet, source, target, overwrite=True)
