@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from producer.batch import intake
@@ -10,7 +11,7 @@ from producer.batch.ledger import Ledger
 from producer.batch.options import BatchOptions
 from producer.batch.outlets import Outlets
 from producer.batch.records import Facts
-from producer.batch.resume import RUNNING, check_options
+from producer.batch.resume import RUNNING, check_judged, check_options
 from producer.batch.source import check_unchanged
 from producer.batch.state_file import refuse_in_use
 from producer.batch.threads import in_thread
@@ -18,8 +19,12 @@ from producer.fleet import Fleet
 from protocol.errors import SetupError
 
 
-async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> tuple[Ledger, bool]:
+async def begin(
+    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]
+) -> tuple[Ledger, bool]:
     """The batch's ledger, with all rows planned; and whether it was there already. Close it.
+
+    Once it is `cancelled`, its rows are only found, for the lines that say so: they are not judged any more.
 
     Raises:
         SetupError: files can't be opened, are there already, or belong to another batch; or the input has changed.
@@ -29,15 +34,15 @@ async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptio
         raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
     outlets.check(source)
     if options.resume and outlets.state.is_file():
-        return await in_thread(lambda: resumed(source, outlets, options)), True
+        return await in_thread(lambda: resumed(source, outlets, options, cancelled)), True
     if options.resume and outlets.out.path.exists():
         raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
     if not options.overwrite:
         outlets.refuse_existing()
-    return await _new(fleet, source, outlets, options), False
+    return await _new(fleet, source, outlets, options, cancelled), False
 
 
-def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+def resumed(source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]) -> Ledger:
     """The ledger of a batch that was begun.
 
     Raises:
@@ -46,6 +51,8 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
     book = Ledger.open(outlets.state)
     try:
         facts = book.facts()
+        if not cancelled():
+            check_judged(facts)
         check_options(facts, options.fixed(outlets.err and outlets.err.path))
         check_unchanged(facts, source)
         if options.deadline is not None:
@@ -56,16 +63,19 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
     return book
 
 
-async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+async def _new(
+    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]
+) -> Ledger:
     """What an earlier batch has left is replaced once the input is known to be good, and its rows are planned."""
     refuse_in_use(outlets.state)
     models = await fleet.models()
     book = Ledger.create(outlets.fresh_state)
     try:
         rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, options.dedup, models)
-        taken = await intake.take_in(source, book, rules, spool=outlets.fresh_spool, limit=options.limit)
+        spool, limit = outlets.fresh_spool, options.limit
+        taken = await intake.take_in(source, book, rules, spool=spool, limit=limit, cancelled=cancelled)
         _accept(taken, book, options)
-        await in_thread(lambda: book.plan(group=True, dedup=options.dedup))
+        await in_thread(lambda: book.plan(group=not cancelled(), dedup=options.dedup))
         book.set_facts(_facts(source, outlets, options, taken))
         book = await in_thread(lambda: _replace(book, outlets))
     except BaseException:
@@ -104,6 +114,7 @@ def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.I
         bad=taken.bad,
         endpoint=taken.endpoint,
         model=taken.model,
+        judged=taken.judged,
         options=options.fixed(outlets.err and outlets.err.path),
         state=RUNNING,
         created_ms=time.time_ns() // 1_000_000,

@@ -139,6 +139,9 @@ class Course:
     async def _until_stopped(
         self, rows: Coroutine[None, None, None], cancel: asyncio.Event | None, ends_at: float | None
     ) -> BatchEnd:
+        if cancel is not None and cancel.is_set():
+            rows.close()
+            return BatchEnd.CANCELLED
         tasks: list[asyncio.Future[Any]] = [asyncio.create_task(rows), asyncio.create_task(self._keep_telling())]
         if cancel is not None:
             tasks.append(asyncio.create_task(self._stop_once(cancel)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from producer import bodies, estimate
-from producer.batch.lines import BadRow, Line, Row, parse
+from producer.batch.lines import BadRow, Line, Row, known_id, parse
 from producer.batch.records import RowPlace
 from protocol.errors import InvalidRequest, Problem
 from protocol.messages import Endpoint
@@ -55,6 +55,8 @@ class Judge:
         """The first line that can be run: it gave what the rules did not say. 0: there was none yet."""
         self.unserved = 0
         """The first line whose model nobody serves; 0: there was none yet."""
+        self.complete = True
+        """Whether no line was only glanced at."""
 
     def judge(self, line: Line | BadRow) -> Judged:
         """One line that is not blank."""
@@ -65,6 +67,13 @@ class Judge:
             return Judged(self._placed(line, row))
         except _Unfit as unfit:
             return _bad(BadRow(row.number, row.custom_id, unfit.code, str(unfit), unfit.param))
+
+    def glance(self, line: Line | BadRow) -> Judged:
+        """A line of a batch that was cancelled meanwhile: where it stands, and its id, for its line of output."""
+        self.complete = False
+        if isinstance(line, BadRow):
+            return _bad(line)
+        return Judged(RowPlace(line.number, line.start, len(line.data), known_id(line.data)))
 
     def _placed(self, line: Line | BadRow, row: Row) -> RowPlace:
         if self.endpoint not in (None, row.endpoint):

@@ -93,6 +93,21 @@ async def test_an_expired_batch_goes_on_with_a_new_deadline(
     assert (again.state, again.rows_out, len(lines_of(how))) == ("completed", 6, 6)
 
 
+async def test_a_batch_that_is_cancelled_before_it_is_validated_runs_nothing_and_can_not_go_on(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    how["source"].write_text(f"{row('r0')}\n{row('r1', max_tokens=0)}\n")
+    cancel = asyncio.Event()
+    cancel.set()
+    summary = await run_batch(fleet, **options(how), cancel=cancel)
+    assert (summary.state, summary.rows_in, summary.rows_out) == ("cancelled", 2, 0)
+    assert set(codes(lines_of(how)).values()) == {"batch_cancelled"}
+    assert await leftovers(redis) == []
+    for again in (run_batch(fleet, **options(how), resume=True), retry_failed(fleet, how["target"])):
+        with pytest.raises(errors.SetupError, match="before its input was validated"):
+            await again
+
+
 async def test_equal_bodies_at_temperature_0_run_once(fleet: Fleet, worker: TinyWorker, how: dict[str, Any]) -> None:
     how["source"].write_text(
         "".join(row(f"r{n}", f"say {n % 3}", temperature=0 if n < 9 else 1) + "\n" for n in range(12))

@@ -106,11 +106,13 @@ async def test_a_batch_with_too_many_failures_says_so(
 async def test_cancelled_before_anybody_ran_it(
     stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
 ) -> None:
-    name = await submitted(stored, source, row("a"), row("b"))
+    """Then no line is judged: each has its line, also one that is no request."""
+    name = await submitted(stored, source, row("a"), row("b", max_tokens=0))
     assert (await stored.batches.cancel(name.id)).status is BatchStatus.CANCELLING
     await serve(stored, store, name, TERMS)
     record = await seen(stored, name)
     assert (record.status, counts(record), record.output_file_id) == (BatchStatus.CANCELLED, (2, 0, 0), None)
+    assert set(await lines(stored, name)) == {"a", "b"}
     assert {line["error"]["code"] for line in (await lines(stored, name)).values()} == {"batch_cancelled"}
     assert set(record.times_ms) == {"validating", "cancelling", "cancelled"}
 
