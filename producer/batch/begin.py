@@ -1,5 +1,6 @@
 """The first part of a run: the input is taken in, or the state of a run that broke off is."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -20,16 +21,17 @@ from protocol.errors import SetupError
 
 
 async def begin(
-    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]
+    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancel: asyncio.Event | None
 ) -> tuple[Ledger, bool]:
     """The batch's ledger, with all rows planned; and whether it was there already. Close it.
 
-    Once it is `cancelled`, its rows are only found, for the lines that say so: they are not judged any more.
+    Once `cancel` is set, its rows are only found, for the lines that say so: they are not judged any more.
 
     Raises:
         SetupError: files can't be opened, are there already, or belong to another batch; or the input has changed.
         BatchInvalid: it has lines that are no requests; nothing was run.
     """
+    cancelled = cancel.is_set if cancel else lambda: False
     if options.resume and not outlets.resumable:
         raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
     outlets.check(source)

@@ -67,9 +67,8 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     """
     options = BatchOptions.of(locals())
     with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch:
-        stopped = cancel.is_set if cancel else lambda: False
         outlets = outlets_of(target, errors, options.order, Path(scratch))
-        book, resumed = await begin(fleet, str(_whole(source)), outlets, options, stopped)
+        book, resumed = await begin(fleet, str(_whole(source)), outlets, options, cancel)
         with book:
             course = await Course.open(fleet, outlets, options, book, resumed=resumed)
             return await course.run(cancel, on_progress, on_row)
