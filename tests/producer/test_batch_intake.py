@@ -142,6 +142,16 @@ async def test_a_bad_line_keeps_its_id_unless_an_earlier_line_has_it(file: Path,
     assert list(found.runnable) == ["b"]
 
 
+@pytest.mark.parametrize("between", [0, 3_000])
+async def test_a_duplicate_of_a_bad_line_is_not_what_the_batch_is_for(between: int, file: Path, tmp_path: Path) -> None:
+    """It can't be run itself. The many lines between bring it into another block than the first."""
+    bad = [row(f"x{n}", max_tokens=0, user="u" * 100) for n in range(between)]
+    write(file, row("a", max_tokens=0), *bad, row("a", "other", "/v1/completions"), row("b"), row("c"))
+    found = await taken(file, tmp_path)
+    assert (found.intake.endpoint, found.intake.model) == ("/v1/chat/completions", "m")
+    assert (list(found.runnable), found.problems[-1].code) == (["b", "c"], "duplicate_custom_id")
+
+
 @pytest.mark.parametrize("seed", [2**63, 2**64, -(2**63) - 1, 10**30, -(10**30)])
 async def test_a_seed_outside_int64_is_left_to_the_engine(seed: int, file: Path, tmp_path: Path) -> None:
     write(file, row("a", seed=seed), row("b", seed=seed, max_tokens=0), row("c", seed=True), row("d", seed=0.5))

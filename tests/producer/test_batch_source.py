@@ -140,8 +140,12 @@ async def test_an_input_that_changed_is_noticed(packed: bool, tmp_path: Path) ->
     put(content)  # written anew, with the same content
     check_unchanged(facts, path)
     put(content.replace(b'"b"', b'"c"'))
-    with pytest.raises(InputChanged):
+    with pytest.raises(InputChanged, match="is not what it was"):
         check_unchanged(facts, path)
+    other = tmp_path / "other"
+    other.write_bytes(b"{}")
+    with pytest.raises(InputChanged, match=f"{other} is another file than the batch's input, {path}"):
+        check_unchanged(facts, other)
     path.unlink()
     with pytest.raises(SetupError):
         check_unchanged(facts, path)
