@@ -101,6 +101,7 @@ def _batches(tenant: str) -> tuple[str, ...]:
         _may("zcard zadd zrem zrevrange zrevrank", listed),
         _may("zadd", "living", how="%W"),
         _may("zrem", "living", "ended", "hooks", how="%W"),
+        _may("exists", "arq:runs:health-check", how="%R"),
     )
 
 

@@ -79,6 +79,11 @@ def untold_batches(now_ms: int) -> Call[list[BatchName]]:
     return _due(keys.BATCH_HOOKS, now_ms)
 
 
+def runner_lives() -> Call[bool]:
+    """Whether some batch runner has given a sign of life in the last seconds."""
+    return Call(("EXISTS", keys.RUNNER_SIGN), bool)
+
+
 def told(name: BatchName) -> Call[bool]:
     """The webhook knows, or was given up."""
     return Call(("ZREM", keys.BATCH_HOOKS, name.ref), bool)

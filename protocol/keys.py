@@ -122,6 +122,8 @@ BATCH_HOOKS = f"{_BATCHES}hooks"
 BATCH_RUNS = f"{_BATCHES}arq:runs"
 BATCH_CHORES = f"{_BATCHES}arq:chores"
 """arq's queues: one job a batch; and webhooks, clean-up and whatever else is short."""
+RUNNER_SIGN = f"{BATCH_RUNS}:health-check"
+"""String that expires within seconds: some batch runner lives. arq names and writes it."""
 ARQ_OWN = "arq:*"
 """arq's other keys, which it names itself: its jobs, which of them run, and how often each was tried. All expire."""
 

@@ -83,8 +83,8 @@ class _PlainLines:
 def plain_line(news: BatchProgress, now: datetime) -> str:
     """Rows done, failures, speed, and when it ends at this pace."""
     parts = [f"rows {news.rows_out}/{news.rows_total}", f"{news.rows_failed} failed"]
-    if news.rows_cached:
-        parts.append(f"{news.rows_cached} cached")
+    if news.rows_deduped:
+        parts.append(f"{news.rows_deduped} deduped")
     parts += [f"{news.rows_per_s:,.1f} rows/s", f"{news.tokens_per_s:,.0f} tokens/s"]
     return ", ".join([*parts, _when(news, now)])
 
@@ -109,8 +109,9 @@ def as_panel(news: BatchProgress, now: datetime) -> RenderableType:
         ("done", f"{news.rows_out:,}/{news.rows_total:,}"),
         ("failed", f"{news.rows_failed:,}"),
         ("running", f"{news.rows_in_redis:,}"),
-        ("cached", f"{news.rows_cached:,}"),
+        ("deduped", f"{news.rows_deduped:,}"),
         ("tokens in", f"{news.tokens_in:,}"),
+        ("cached", f"{news.tokens_cached:,}"),
         ("out", f"{news.tokens_out:,}"),
         ("tokens/s", f"{news.tokens_per_s:,.0f}"),
         ("rows/s", f"{news.rows_per_s:,.1f}"),
@@ -130,8 +131,8 @@ def as_table(summary: BatchSummary) -> RenderableType:
         table.add_row("rows that never ended", f"{summary.rows_unfinished}")
     if summary.rows_before:
         table.add_row("rows of earlier runs", f"{summary.rows_before}")
-    if summary.rows_cached:
-        table.add_row("rows answered by their twins", f"{summary.rows_cached}")
+    if summary.rows_deduped:
+        table.add_row("rows deduped: answered by their twins", f"{summary.rows_deduped}")
     table.add_row("tokens in / out", f"{summary.tokens_in:,} / {summary.tokens_out:,}")
     if summary.tokens_cached:
         table.add_row("tokens in that were cached", f"{summary.tokens_cached:,}")
@@ -161,5 +162,8 @@ def advice(summary: BatchSummary, target: str) -> str:
     failed = summary.rows_failed - summary.rows_bad
     if not failed:
         return f"{summary.rows_bad} lines are no requests: their error lines say why; mend the input and begin anew"
-    rows = "1 row" if failed == 1 else f"{failed} rows"
-    return f"{rows} failed: `tokenfleet batch retry-failed -o {target}` runs failed rows again"
+    rows, refused = "1 row" if failed == 1 else f"{failed} rows", min(summary.rows_refused, failed)
+    if refused == failed:
+        return f"{rows} failed and would fail again: their lines say why; mend the input and begin anew"
+    unless = f"; {refused} of them would fail again" if refused else ""
+    return f"{rows} failed: `tokenfleet batch retry-failed -o {target}` runs failed rows again{unless}"

@@ -1,44 +1,50 @@
 """The first part of a run: the input is taken in, or the state of a run that broke off is."""
 
+import asyncio
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 
 from producer.batch import intake
 from producer.batch.judge import Rules
-from producer.batch.ledger import Ledger, Unplanned
+from producer.batch.ledger import Ledger
 from producer.batch.options import BatchOptions
 from producer.batch.outlets import Outlets
 from producer.batch.records import Facts
-from producer.batch.resume import RUNNING, check_options
+from producer.batch.resume import RUNNING, check_judged, check_options
 from producer.batch.source import check_unchanged
+from producer.batch.state_file import refuse_in_use
 from producer.batch.threads import in_thread
 from producer.fleet import Fleet
 from protocol.errors import SetupError
 
 
-async def begin(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> tuple[Ledger, bool]:
+async def begin(
+    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancel: asyncio.Event | None
+) -> tuple[Ledger, bool]:
     """The batch's ledger, with all rows planned; and whether it was there already. Close it.
+
+    Once `cancel` is set, its rows are only found, for the lines that say so: they are not judged any more.
 
     Raises:
         SetupError: files can't be opened, are there already, or belong to another batch; or the input has changed.
         BatchInvalid: it has lines that are no requests; nothing was run.
     """
+    cancelled = cancel.is_set if cancel else lambda: False
     if options.resume and not outlets.resumable:
         raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
     outlets.check(source)
     if options.resume and outlets.state.is_file():
-        with suppress(Unplanned):
-            return await in_thread(lambda: resumed(source, outlets, options)), True
+        return await in_thread(lambda: resumed(source, outlets, options, cancelled)), True
     if options.resume and outlets.out.path.exists():
         raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
     if not options.overwrite:
         outlets.refuse_existing()
-    return await _new(fleet, source, outlets, options), False
+    return await _new(fleet, source, outlets, options, cancelled), False
 
 
-def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+def resumed(source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]) -> Ledger:
     """The ledger of a batch that was begun.
 
     Raises:
@@ -47,6 +53,8 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
     book = Ledger.open(outlets.state)
     try:
         facts = book.facts()
+        if not cancelled():
+            check_judged(facts)
         check_options(facts, options.fixed(outlets.err and outlets.err.path))
         check_unchanged(facts, source)
         if options.deadline is not None:
@@ -57,22 +65,37 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
     return book
 
 
-async def _new(fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions) -> Ledger:
+async def _new(
+    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]
+) -> Ledger:
+    """What an earlier batch has left is replaced once the input is known to be good, and its rows are planned."""
+    refuse_in_use(outlets.state)
     models = [name for name in await fleet.models() if name in (options.models or (name,))]
-    book = Ledger.create(outlets.state)
+    book = Ledger.create(outlets.fresh_state)
     try:
         rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, options.dedup, models)
-        taken = await intake.take_in(source, book, rules, spool=outlets.spool, limit=options.limit)
+        spool, limit = outlets.fresh_spool, options.limit
+        taken = await intake.take_in(source, book, rules, spool=spool, limit=limit, cancelled=cancelled)
         _accept(taken, book, options)
-        await in_thread(lambda: book.plan(group=True, dedup=options.dedup))
-        if options.overwrite:
-            outlets.remove()
+        await in_thread(lambda: book.plan(group=not cancelled(), dedup=options.dedup))
         book.set_facts(_facts(source, outlets, options, taken))
+        book = await in_thread(lambda: _replace(book, outlets))
     except BaseException:
         book.close()
-        outlets.forget_state()
+        outlets.forget_fresh()
         raise
+    if options.overwrite:
+        outlets.remove()
     return book
+
+
+def _replace(book: Ledger, outlets: Outlets) -> Ledger:
+    """At no moment would the rows of one batch be read from the input of another."""
+    outlets.spool.unlink(missing_ok=True)
+    moved = book.moved(outlets.state)
+    if outlets.fresh_spool.exists():
+        outlets.fresh_spool.replace(outlets.spool)
+    return moved
 
 
 def _accept(taken: intake.Intake, book: Ledger, options: BatchOptions) -> None:
@@ -85,7 +108,7 @@ def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.I
     return Facts(
         batch_id=options.batch_id or f"batch-{secrets.token_hex(6)}",
         source=source,
-        readable=taken.readable,
+        readable=str(outlets.spool) if taken.readable == str(outlets.fresh_spool) else taken.readable,
         size=taken.size,
         mtime_ns=taken.mtime_ns,
         sha256=taken.sha256,
@@ -93,6 +116,7 @@ def _facts(source: str, outlets: Outlets, options: BatchOptions, taken: intake.I
         bad=taken.bad,
         endpoint=taken.endpoint,
         model=taken.model,
+        judged=taken.judged,
         options=options.fixed(outlets.err and outlets.err.path),
         state=RUNNING,
         created_ms=time.time_ns() // 1_000_000,

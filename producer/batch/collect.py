@@ -98,11 +98,12 @@ class Collector:
         # Before anything else can run: a row that was written must not be taken a second time.
         for (job, _, _), no in zip(here, left, strict=True):
             self._window.remove(job.handle.own_id, job.row.number, early=not no)
+        await self._desk.answer_twins()
         await self._window.sent(job.handle.own_id for job, _, _ in here)
         await self._results.forget([job for job, _, _ in here])
         if any(late) and self._on_expired:
             self._on_expired()
-        self._lost([job.row for job, ending in found if not ending])
+        await self._lost([job.row for job, ending in found if not ending])
 
     async def _notices(self) -> list[DoneNotice]:
         if self._window.shards:
@@ -146,7 +147,7 @@ class Collector:
         standings = await self._results.standings([handle for _, handle in sent])
         found = list(zip(sent, standings, strict=True))
         await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
-        self._lost([row for (row, _), standing in found if standing is None])
+        await self._lost([row for (row, _), standing in found if standing is None])
 
     def _withdrawn(self, job: Ended, outcome: Outcome) -> bool:
         """Whether it was an earlier run that cancelled the job, when it was broken off: the row still waits."""
@@ -158,6 +159,7 @@ class Collector:
         finished = FinishedRow(
             number=job.row.number,
             failed=not rows.succeeded(outcome),
+            refused=rows.refused_by_engine(outcome),
             worker=labels.get(times.worker, times.worker),
             tokens_in=usage.get("prompt_tokens") or 0,
             tokens_out=usage.get("completion_tokens") or 0,
@@ -168,7 +170,7 @@ class Collector:
         )
         return job.row, rows.answered(job.handle.own_id, outcome), finished
 
-    def _lost(self, lost: Sequence[Todo]) -> None:
+    async def _lost(self, lost: Sequence[Todo]) -> None:
         """Redis came back without them: submit them again, but not for ever, and while others are collected.
 
         A send can last: until there is room in a lane, or until a durable one is safe or has ended.
@@ -181,12 +183,13 @@ class Collector:
             if not pending or own_id in under_way:
                 continue
             if pending.sent >= MOST_SENDS:
-                self._desk.refuse(row, "lost", "the store lost the job several times")
+                self._desk.refuse(row, "lost", "the store lost the job several times", for_good=False)
                 self._window.remove(own_id, row.number)
             else:
                 again[own_id] = row
         if again and self._collecting:
             self._sends[asyncio.create_task(self._resend(list(again.values())))] = frozenset(again)
+        await self._desk.answer_twins()
 
 
 def _between(begin_ms: int, end_ms: int) -> int | None:

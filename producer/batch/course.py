@@ -139,6 +139,9 @@ class Course:
     async def _until_stopped(
         self, rows: Coroutine[None, None, None], cancel: asyncio.Event | None, ends_at: float | None
     ) -> BatchEnd:
+        if cancel is not None and cancel.is_set():
+            rows.close()
+            return BatchEnd.CANCELLED
         tasks: list[asyncio.Future[Any]] = [asyncio.create_task(rows), asyncio.create_task(self._keep_telling())]
         if cancel is not None:
             tasks.append(asyncio.create_task(self._stop_once(cancel)))
@@ -197,6 +200,7 @@ class Course:
         """Give each row its line, and each file its form."""
         if end is not BatchEnd.COMPLETED:
             await self._withdraw(self._collector)
+            await self._desk.answer_twins()
             end = end if self.summary.rows_unfinished else BatchEnd.COMPLETED
         self.summary.state = end
         book, facts, ordered = self._book, self._facts, self._outlets.ordered

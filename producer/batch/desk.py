@@ -1,8 +1,10 @@
 """Where rows end: their lines are written, then kept in the ledger, then counted."""
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from producer.batch import rows
 from producer.batch.ledger import Ledger
@@ -31,11 +33,11 @@ class Desk:
     ) -> None:
         """`on_rows` is called after lines were written; `dedup`: rows may have twins, which get their answer too."""
         self._output, self._book, self._summary, self._on_rows = output, book, summary, on_rows
-        self._dedup = dedup
+        self._owing: deque[_Owing] | None = deque() if dedup else None
         self._synced_at = time.monotonic()
 
     def write(self, done: Sequence[Done]) -> None:
-        """Write the rows' lines and those of their twins, keep where they stand, and count them.
+        """Write the rows' lines, keep where they stand, and count them; their twins wait for `answer_twins`.
 
         Nothing else runs between the two: a task that is cancelled leaves no line that the ledger does not know.
 
@@ -44,13 +46,26 @@ class Desk:
             BrokenPipeError: nobody reads them any more.
         """
         self._write(done)
-        if self._dedup:
-            for one in done:
-                self._fan_out(*one)
+        if self._owing is not None:
+            self._owing.extend(_Owing(*one) for one in done if one[0].twin_of is None and not one[0].bad)
 
-    def refuse(self, row: Todo, code: str, message: str) -> None:
-        """Write the line of a row that gets no answer."""
-        finished = FinishedRow(row.number, failed=True)
+    async def answer_twins(self) -> None:
+        """Give the twins of all rows that were written their answer: page by page, for a row may have a million.
+
+        Others run between the pages; what a crash or a stop leaves is found again as stranded. Raises as `write`.
+        """
+        while self._owing:
+            one = self._owing[0]
+            if twins := self._book.twins(one.row.number, one.after, TWINS_A_PAGE):
+                self._write([(twin, one.content, as_twin(one.finished, twin.number)) for twin in twins])
+                one.after = twins[-1].place
+                await asyncio.sleep(0)
+            else:
+                self._owing.popleft()
+
+    def refuse(self, row: Todo, code: str, message: str, *, for_good: bool) -> None:
+        """Write the line of a row that gets no answer; `for_good`: nor would it if it were submitted again."""
+        finished = FinishedRow(row.number, failed=True, refused=for_good)
         self.write([(row, rows.refused(code, f"line {row.number}: {message}"), finished)])
 
     def _write(self, done: Sequence[Done]) -> None:
@@ -70,8 +85,8 @@ class Desk:
                     file=file,
                     start=start,
                     length=len(line),
-                    tokens_in=0 if finished.cached else finished.tokens_in,
-                    tokens_out=0 if finished.cached else finished.tokens_out,
+                    tokens_in=0 if finished.deduped else finished.tokens_in,
+                    tokens_out=0 if finished.deduped else finished.tokens_out,
                     queue_ms=finished.queue_ms,
                     ttft_ms=finished.ttft_ms,
                     worker=finished.worker,
@@ -89,15 +104,19 @@ class Desk:
         own_id = rows.row_id(self._summary.batch_id, row.number, row.generation)
         return rows.line(own_id, row.custom_id, content)
 
-    def _fan_out(self, row: Todo, content: bytes, finished: FinishedRow) -> None:
-        after = 0
-        while twins := self._book.twins(row.number, after, TWINS_A_PAGE):
-            after = twins[-1].place
-            self._write([(twin, content, as_twin(finished, twin.number)) for twin in twins])
+
+@dataclass(slots=True)
+class _Owing:
+    """A row that was written, and whose twins have their answer up to the place `after`."""
+
+    row: Todo
+    content: bytes
+    finished: FinishedRow
+    after: int = 0
 
 
 def as_twin(finished: FinishedRow, number: int) -> FinishedRow:
     """What is counted of a row that gets another one's answer: it waited for nothing and ran nowhere."""
     return replace(
-        finished, number=number, cached=True, worker="", queue_ms=None, ttft_ms=None, total_ms=None, tokens_cached=0
+        finished, number=number, deduped=True, worker="", queue_ms=None, ttft_ms=None, total_ms=None, tokens_cached=0
     )

@@ -103,7 +103,9 @@ class Feeder:
         requests = [self._request(row, left_s) for row in rows]
         with self._window.sending(map(self._own_id, rows)):
             answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
-        return [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
+        later = [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
+        await self._desk.answer_twins()
+        return later
 
     def _settle(self, row: Todo, answer: Job | FleetError) -> bool:
         """Act on one answer; False: submit the row again."""
@@ -111,7 +113,7 @@ class Feeder:
         if isinstance(answer, Job):
             self._window.accept(own_id, answer.handle)
         elif isinstance(answer, THE_ROWS_FAULT):
-            self._desk.refuse(row, answer.code, str(answer))
+            self._desk.refuse(row, answer.code, str(answer), for_good=True)
             self._window.remove(own_id, row.number)
         elif isinstance(answer, LATER):
             return False

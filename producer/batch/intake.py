@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from producer.batch import source
-from producer.batch.judge import Judge, Rules
+from producer.batch.judge import Judge, Judged, Rules
 from producer.batch.ledger import Ledger
 from producer.batch.lines import BadRow, Line, LineSplitter, longest_line
 from producer.batch.records import Duplicate
@@ -39,6 +39,8 @@ class Intake:
     mtime_ns: int
     sha256: str
     """Of the whole readable input, as hex; of a pipe, of what was read."""
+    judged: bool
+    """Whether all lines were: the batch was not cancelled meanwhile."""
 
     @property
     def runnable(self) -> int:
@@ -47,7 +49,13 @@ class Intake:
 
 
 async def take_in(
-    path: str | Path, ledger: Ledger, rules: Rules, *, spool: Path | None = None, limit: int | None = None
+    path: str | Path,
+    ledger: Ledger,
+    rules: Rules,
+    *,
+    spool: Path | None = None,
+    limit: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Intake:
     """Read an input once, in a thread, and put every row and every problem into a new ledger.
 
@@ -60,14 +68,15 @@ async def take_in(
         rules: what holds for all lines.
         spool: where the readable input is written if `path` can't be read in place; None: nowhere.
         limit: take only so many rows.
+        cancelled: whether nothing will be run any more; then lines are only counted and named, which is faster.
 
     Raises:
         SetupError: the input can't be opened.
         InputChanged: somebody wrote to it meanwhile.
         OutputFailed: the disk is full.
     """
-    stop = threading.Event()
-    taking = asyncio.ensure_future(asyncio.to_thread(_take_in, Path(path), ledger, rules, spool, limit, stop.is_set))
+    stop, taker = threading.Event(), _Taker(ledger, rules, limit, cancelled)
+    taking = asyncio.ensure_future(asyncio.to_thread(_take_in, Path(path), taker, spool, stop.is_set))
     try:
         return await asyncio.shield(taking)
     except asyncio.CancelledError:
@@ -89,10 +98,8 @@ def refusal(intake: Intake, ledger: Ledger, *, skip: bool) -> BatchInvalid | Non
     return BatchInvalid(ledger.problems(0, MOST_PROBLEMS), intake.bad)
 
 
-def _take_in(
-    path: Path, ledger: Ledger, rules: Rules, spool: Path | None, limit: int | None, stopped: Callable[[], bool]
-) -> Intake:
-    taker, before = _Taker(ledger, rules, limit), source.stamp(path)
+def _take_in(path: Path, taker: "_Taker", spool: Path | None, stopped: Callable[[], bool]) -> Intake:
+    before = source.stamp(path)
     readable = path if source.in_place(path) else spool
     copy = None if source.in_place(path) else spool
     with source.reading(path) as reader, _spooling(copy) as keep:
@@ -101,7 +108,7 @@ def _take_in(
         raise InputChanged(f"{path} was written to while it was read", "Begin anew once it is whole.")
     judge = taker.judge
     known = (judge.endpoint or "", judge.model, judge.unserved)
-    return Intake(taker.rows, taker.bad, *known, str(readable or ""), *before, digest)
+    return Intake(taker.rows, taker.bad, *known, str(readable or ""), *before, digest, judge.complete)
 
 
 def _pass(
@@ -158,12 +165,15 @@ def _typed(path: Path) -> Iterator[None]:
 class _Taker:
     """Judges lines and puts them into the ledger."""
 
-    def __init__(self, ledger: Ledger, rules: Rules, limit: int | None) -> None:
+    def __init__(self, ledger: Ledger, rules: Rules, limit: int | None, cancelled: Callable[[], bool]) -> None:
         self._ledger = ledger
         self._limit = limit
+        self._cancelled = cancelled
         self.rules = rules
-        self.judge = Judge(rules)
+        self.judge = Judge(rules, self._is_new)
         self.rows = self.bad = 0
+        self._judged: list[Judged] = []
+        """Those of the block that is being taken; the ledger does not know them yet."""
 
     @property
     def full(self) -> bool:
@@ -174,7 +184,10 @@ class _Taker:
             lines = lines[: self._limit - self.rows]
         if not lines:
             return
-        judged = [self.judge.judge(line) for line in lines]
+        self._judged = judged = []
+        judge = self.judge.glance if self._cancelled() else self.judge.judge
+        for line in lines:
+            judged.append(judge(line))  # noqa: PERF401 - it is looked at meanwhile
         problems = {one.problem.line: one.problem for one in judged if one.problem}
         for duplicate in self._ledger.add([one.place for one in judged]):
             fault = problems.get(duplicate.number)
@@ -183,6 +196,9 @@ class _Taker:
             self._ledger.set_problems(problems.values())
         self.rows += len(lines)
         self.bad += len(problems)
+
+    def _is_new(self, custom_id: str) -> bool:
+        return not any(one.place.custom_id == custom_id for one in self._judged) and not self._ledger.has(custom_id)
 
 
 def _duplicate(line: Duplicate) -> Problem:

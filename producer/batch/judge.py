@@ -1,11 +1,11 @@
 """Says of each line of a batch's input whether it can be run, by the rules of a submit. No files, no Redis."""
 
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from producer import bodies, estimate
-from producer.batch.lines import BadRow, Line, Row, parse
+from producer.batch.lines import BadRow, Line, Row, known_id, parse
 from producer.batch.records import RowPlace
 from protocol.errors import InvalidRequest, Problem
 from protocol.messages import Endpoint
@@ -43,15 +43,20 @@ class Judged:
 class Judge:
     """Judges the lines of one input, in their order."""
 
-    def __init__(self, rules: Rules) -> None:
-        """Nothing is known of the input yet but what `rules` say."""
-        self._rules = rules
+    def __init__(self, rules: Rules, is_new: Callable[[str], bool] = lambda _: True) -> None:
+        """Nothing is known of the input yet but what `rules` say; `is_new`: whether no earlier line has an id.
+
+        That is asked until a row could be run, which only a bad line can precede: a duplicate of one can't be run.
+        """
+        self._rules, self._is_new = rules, is_new
         self.endpoint = rules.endpoint
         self.model = rules.model
         self.first = 0
         """The first line that can be run: it gave what the rules did not say. 0: there was none yet."""
         self.unserved = 0
         """The first line whose model nobody serves; 0: there was none yet."""
+        self.complete = True
+        """Whether no line was only glanced at."""
 
     def judge(self, line: Line | BadRow) -> Judged:
         """One line that is not blank."""
@@ -63,6 +68,13 @@ class Judge:
         except _Unfit as unfit:
             return _bad(BadRow(row.number, row.custom_id, unfit.code, str(unfit), unfit.param))
 
+    def glance(self, line: Line | BadRow) -> Judged:
+        """A line of a batch that was cancelled meanwhile: where it stands, and its id, for its line of output."""
+        self.complete = False
+        if isinstance(line, BadRow):
+            return _bad(line)
+        return Judged(RowPlace(line.number, line.start, len(line.data), known_id(line.data)))
+
     def _placed(self, line: Line | BadRow, row: Row) -> RowPlace:
         if self.endpoint not in (None, row.endpoint):
             raise _Unfit("url_mismatch", f"url: it must be the batch's, {self.endpoint}", "url")
@@ -73,7 +85,7 @@ class Judge:
         if self._rules.served is not None and body["model"] not in self._rules.served:
             self.unserved = self.unserved or row.number
             raise _Unfit("unknown_model", "body.model: no worker ever registered this model", "body.model")
-        if not self.first:
+        if not self.first and self._is_new(row.custom_id):
             self.endpoint, self.model, self.first = row.endpoint, body["model"], row.number
         guess = estimate.estimate(row.endpoint, body, "")
         start, length = (line.start, len(line.data)) if isinstance(line, Line) else (0, 0)

@@ -1,18 +1,14 @@
-"""A batch's state file: which rows there are, in which order they are sent, and where their lines stand."""
+"""The rows in a batch's state file: which there are, in which order they are sent, and where their lines stand."""
 
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from producer.batch import ledger_schema as schema
 from producer.batch.records import (
     Counts,
     Duplicate,
-    Facts,
     LinePlace,
     OutFile,
     RowPlace,
@@ -20,10 +16,10 @@ from producer.batch.records import (
     Todo,
     WrittenLine,
 )
+from producer.batch.state_file import BLOCK_ROWS, StateFile
 from protocol import wire
-from protocol.errors import OutputFailed, Problem, SetupError, Unreadable
+from protocol.errors import Problem
 
-BLOCK_ROWS = 1_000
 _TODO = "SELECT place, number, start, length, custom_id, cost, twin_of, bad, generation, status FROM work"
 
 _WAITING = (
@@ -32,98 +28,12 @@ _WAITING = (
 )
 
 
-class Unplanned(SetupError):
-    """A batch whose validation was broken off, as by a crash: it can begin anew."""
-
-
-class Ledger:
+class Ledger(StateFile):
     """One batch's rows in one SQLite file, of which no more than a page is held in memory.
 
     Use: `create`, then `add` and `set_problems` in blocks, then `plan` once, then `todo` and `done` until nothing
-    waits. After a crash `open` goes on. Any thread may call, one at a time. Each call is one transaction.
-
-    Every method raises OutputFailed when the disk is full, and Unreadable when the file is damaged.
+    waits. After a crash `open` goes on.
     """
-
-    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
-        """Take over an open file; use `create` or `open`."""
-        self.path = path
-        self._db = db
-
-    @classmethod
-    def create(cls, path: str | Path) -> Self:
-        """Begin a new file; what stood there is deleted.
-
-        Raises:
-            SetupError: it can't be made, or another run has it open.
-        """
-        path = Path(path)
-        if path.exists():
-            with suppress(Unreadable), _typed(path):
-                _connect(path).close()  # Whoever runs by it now would lose it.
-        delete(path)
-        with _typed(path):
-            db = _connect(path)
-            db.executescript(schema.PRAGMAS + schema.TABLES)
-            db.execute("ATTACH DATABASE ? AS intake", (str(_intake(path)),))
-            db.executescript(schema.INTAKE)
-        return cls(path, db)
-
-    @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Go on with a file whose rows are planned.
-
-        Raises:
-            Unplanned: its validation did not end: nothing was run by it.
-            SetupError: there is none, another run has it open, or it is another version's.
-            Unreadable: it is no such file.
-        """
-        path = Path(path)
-        if not path.is_file():
-            raise SetupError(f"{path} is not there", "Without it a batch can't be resumed.")
-        with _typed(path):
-            db = _connect(path)
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            planned = version == schema.VERSION and db.execute("SELECT 1 FROM facts").fetchone()
-        if not planned or cls(path, db).facts().state == "validating":
-            db.close()
-            why = "the batch was not validated to its end" if version in (0, schema.VERSION) else "of another version"
-            kind = Unplanned if version in (0, schema.VERSION) else SetupError
-            raise kind(f"{path} can't be resumed: {why}", "Begin anew.")
-        return cls(path, db)
-
-    def close(self) -> None:
-        """Everything stands in the one file then. Never raises."""
-        with suppress(sqlite3.Error):
-            self._db.close()
-        _intake(self.path).unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # What holds for the whole batch.
-
-    def facts(self) -> Facts:
-        """What `set_facts` was told last.
-
-        Raises:
-            Unreadable: nothing yet, or by another version.
-        """
-        with self._reading() as db:
-            row = db.execute("SELECT facts FROM facts").fetchone()
-        try:
-            return Facts(**wire.loads(row[0]))
-        except TypeError:
-            raise Unreadable(f"{self.path} holds no facts of this version") from None
-
-    def set_facts(self, facts: Facts) -> None:
-        """Keep the facts, in place of earlier ones."""
-        with self._writing() as db:
-            db.execute("DELETE FROM facts")
-            db.execute("INSERT INTO facts VALUES (?)", (wire.dumps(asdict(facts)).decode(),))
 
     # Intake: before `plan` only.
 
@@ -140,6 +50,11 @@ class Ledger:
                 values.append((row.number, row.start, row.length, custom_id, row.key, row.cost, row.digest, bad))
             db.executemany("INSERT INTO intake.rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return duplicates
+
+    def has(self, custom_id: str) -> bool:
+        """Whether an added line has this id."""
+        with self._reading() as db:
+            return bool(_first_lines(db, [custom_id]))
 
     def set_problems(self, problems: Iterable[Problem]) -> None:
         """Keep why lines are bad; each must be added as bad, or be one of the duplicates."""
@@ -158,9 +73,7 @@ class Ledger:
         with self._writing() as db:
             for statement in schema.planning(group=group, dedup=dedup):
                 db.execute(statement)
-        with _typed(self.path):
-            self._db.execute("DETACH DATABASE intake")
-        _intake(self.path).unlink(missing_ok=True)
+        self._drop_intake()
 
     # The run.
 
@@ -279,29 +192,6 @@ class Ledger:
             found = db.execute(f"{_TODO} {where}", values)
             return [Todo(*(*row[:7], bool(row[7]), row[8], Status(row[9]))) for row in found]
 
-    def _stream(self, query: str, *values: object) -> Iterator[Any]:
-        with self._reading() as db:
-            cursor = db.execute(query, values)
-            while block := cursor.fetchmany(BLOCK_ROWS):
-                yield from block
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with _typed(self.path):
-            yield self._db
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with _typed(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # A full disk has ended it already.
-                    self._db.execute("ROLLBACK")
-                raise
-
 
 def _first_lines(db: sqlite3.Connection, names: Sequence[str]) -> dict[str, int]:
     """The lines that have these ids, of those that are there."""
@@ -318,43 +208,3 @@ def _values(line: WrittenLine) -> tuple[object, ...]:
     status = Status.FAILED if line.failed else Status.ANSWERED
     tokens, waits = (line.tokens_in, line.tokens_out), (line.queue_ms, line.ttft_ms)
     return (status, line.file, line.start, line.length, *tokens, *waits, line.number)
-
-
-def delete(path: str | Path) -> None:
-    """Delete a state file and what belongs to it, if it is there."""
-    for file in (Path(path), Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal"), _intake(Path(path))):
-        file.unlink(missing_ok=True)
-
-
-def _intake(path: Path) -> Path:
-    return path.with_name(f"{path.name}-intake")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-    try:
-        db.executescript(schema.PRAGMAS)
-        db.execute("BEGIN IMMEDIATE")
-        db.execute("COMMIT")
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db
-
-
-@contextmanager
-def _typed(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours. Its messages hold no values of rows."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise SetupError(f"{path} is in use", "Another run of this batch goes on.") from None
-        if code == sqlite3.SQLITE_CANTOPEN:
-            raise SetupError(f"{path} can't be made or opened") from None
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise Unreadable(f"{path} is no state file of a batch, or a damaged one") from None
-        if isinstance(error, sqlite3.OperationalError):
-            raise OutputFailed(f"{path} can't be written: {error}") from None
-        raise

@@ -114,6 +114,10 @@ class LineSplitter:
 
 def parse(line: Line, *, wide_integers: bool = False) -> Row | BadRow:
     """Read one line; its body is not checked. `wide_integers`: integers of over 64 bits are read too, as floats."""
+    if line.data.startswith(_BOM):
+        # Only the file's own is skipped. Rows are read by their places later, and as strictly as any JSON.
+        message = "not valid JSON: a byte order mark, as where a file was appended to another"
+        return BadRow(line.number, None, "invalid_json_line", message)
     try:
         line.data.decode()
         # One level more than a body may have: the row is around it.
@@ -121,13 +125,13 @@ def parse(line: Line, *, wide_integers: bool = False) -> Row | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(line.number, None, "invalid_json_line", f"not UTF-8 at byte {error.start} of the line")
     except InvalidRequest as error:
-        return BadRow(line.number, _known_id(line.data), "invalid_json_line", _in_line(error.message))
+        return BadRow(line.number, known_id(line.data), "invalid_json_line", _in_line(error.message))
     if not isinstance(data, dict):
         return BadRow(line.number, None, "invalid_json_line", "the line is no JSON object")
     try:
         return Row(line.number, _custom_id(data), _endpoint(data), _body(data))
     except _Fault as fault:
-        return BadRow(line.number, _known_id(line.data), fault.code, str(fault), fault.param)
+        return BadRow(line.number, known_id(line.data), fault.code, str(fault), fault.param)
 
 
 def _in_line(message: str) -> str:
@@ -135,8 +139,8 @@ def _in_line(message: str) -> str:
     return _SURROGATE.sub("a lone surrogate in a text", _PLACE.sub(r" at character \1 of the line", message))
 
 
-def _known_id(data: bytes) -> str | None:
-    """The id of a row that is refused, where one can be read."""
+def known_id(data: bytes) -> str | None:
+    """The id of a row, where one can be read, whatever else is wrong with it."""
     try:
         row = wire.loads(data)
     except InvalidRequest:

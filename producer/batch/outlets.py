@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from producer.batch import ledger
+from producer.batch import state_file
+from producer.batch.ledger import Ledger
 from producer.batch.output import STANDARD, LineFile, Lines, Output, stream
 from producer.batch.records import OutFile
 from protocol.errors import OutputFailed, SetupError
 
 PACKED = ".gz"
-STATE, WORK, SPOOL, FRESH = OWN = ".state", ".part", ".input", ".new"
+STATE, WORK, SPOOL, FRESH = ".state", ".part", ".input", ".new"
+OWN = (STATE, WORK, SPOOL, FRESH, STATE + FRESH, SPOOL + FRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class Outlet:
     def packed(self) -> bool:
         """Whether it is a gzip file."""
         return self.path.name.endswith(PACKED)
+
+    @property
+    def fresh(self) -> Path:
+        """Where it is written anew before it is replaced: a symbolic link stays, what it leads to is replaced."""
+        real = self.path.resolve()
+        return real.with_name(real.name + FRESH)
 
     def beside(self, ending: str) -> Path:
         """A file that belongs to it."""
@@ -54,7 +62,7 @@ class Outlet:
             for line in lines:
                 target.append([line])
             return
-        fresh = self.beside(FRESH)
+        fresh = self.fresh
         try:
             with fresh.open("wb") as raw:
                 if self.packed:
@@ -64,7 +72,7 @@ class Outlet:
                     raw.writelines(lines)
                 raw.flush()
                 os.fsync(raw.fileno())
-            fresh.replace(self.path)
+            fresh.replace(self.path.resolve())
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise OutputFailed(f"the output can't be written: {error.strerror}") from None
@@ -119,12 +127,7 @@ class Outlets:
         Raises:
             SetupError: two of them are the same, one is a folder or closed, or its folder is not there.
         """
-        named = [Path(source), *(outlet.path for outlet in self.all)]
-        # An input that is such a file would be deleted or written over, as what an earlier run has kept of a pipe.
-        named += [outlet.beside(ending) for outlet in self.all if not outlet.streams for ending in OWN]
-        files = [path.resolve() for path in named if str(path) != STANDARD and not _is_device(path)]
-        if len(set(files)) < len(files):
-            raise SetupError("two of the files are the same, or one is kept beside OUT", "Name another output.")
+        self._refuse_same(source)
         for outlet in self.all:
             if str(outlet.path) == STANDARD:
                 stream(STANDARD)
@@ -132,6 +135,21 @@ class Outlets:
                 raise SetupError(f"{outlet.path} can't be opened: it is a folder")
             if not outlet.streams and not outlet.path.parent.is_dir():
                 raise SetupError(f"{outlet.path} can't be opened: its folder is not there")
+
+    def _refuse_same(self, source: str) -> None:
+        named = dict(zip(("the output", "the error file"), self.all, strict=False))
+        places = [("the input", Path(source)), *((name, outlet.path) for name, outlet in named.items())]
+        # An input that is such a file would be deleted or written over, as what an earlier run has kept of a pipe.
+        kept = [(name, outlet) for name, outlet in named.items() if not outlet.streams]
+        places += [(f"kept beside {name}", outlet.beside(ending)) for name, outlet in kept for ending in OWN]
+        seen: dict[Path, str] = {}
+        for name, path in places:
+            if (
+                str(path) != STANDARD
+                and not _is_device(path)
+                and (other := seen.setdefault(path.resolve(), name)) != name
+            ):
+                raise SetupError(f"{path} would be {other} and {name}", "Name another file.")
 
     def refuse_existing(self) -> None:
         """Raises where an output is there already, or one that grows.
@@ -145,7 +163,7 @@ class Outlets:
                 if path.exists() and (path == outlet.path or path.stat().st_size):
                     raise SetupError(f"{path} exists", "--resume goes on with it, --overwrite replaces it.")
 
-    def whole(self, book: ledger.Ledger) -> bool:
+    def whole(self, book: Ledger) -> bool:
         """Whether each output of a batch that has completed is there, and none has lost its end."""
         return all(
             outlet.path.exists()
@@ -183,13 +201,23 @@ class Outlets:
         """Delete the outputs and all that belongs to them."""
         for outlet in self.all:
             if not outlet.streams:
-                for path in (outlet.path, outlet.beside(WORK), outlet.beside(FRESH)):
+                for path in (outlet.path.resolve(), outlet.beside(WORK), outlet.fresh):
                     path.unlink(missing_ok=True)
 
-    def forget_state(self) -> None:
-        """Delete the ledger and a spooled input."""
-        ledger.delete(self.state)
-        self.spool.unlink(missing_ok=True)
+    @property
+    def fresh_state(self) -> Path:
+        """The ledger's file until its input is known to be good: an earlier batch's stays so long."""
+        return self._own(STATE + FRESH)
+
+    @property
+    def fresh_spool(self) -> Path:
+        """Likewise."""
+        return self._own(SPOOL + FRESH)
+
+    def forget_fresh(self) -> None:
+        """Delete the files of a batch that did not begin."""
+        state_file.delete(self.fresh_state)
+        self.fresh_spool.unlink(missing_ok=True)
 
     def _own(self, ending: str) -> Path:
         return self.scratch / f"batch{ending}" if self.out.streams else self.out.beside(ending)

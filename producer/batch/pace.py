@@ -3,8 +3,10 @@
 from collections import deque
 
 LOOK_BACK_S = 30.0
-LEAST_S = 1.0
-"""Nothing is predicted from less."""
+LEAST_S, LEAST_ROWS = 5.0, 10
+"""Nothing is predicted from less time, nor from fewer rows, unless they took nearly the whole half minute."""
+MARKS_S = 0.25
+"""How close together the noted moments are."""
 
 
 class Pace:
@@ -17,7 +19,7 @@ class Pace:
     def note(self, now_s: float, rows: int, tokens: int) -> None:
         """So many rows and output tokens are done, all in all, since the beginning."""
         last_s = self._marks[-1][0]
-        if len(self._marks) > 1 and now_s - self._marks[-2][0] < LEAST_S / 4:
+        if len(self._marks) > 1 and now_s - self._marks[-2][0] < MARKS_S:
             self._marks.pop()
         self._marks.append((max(now_s, last_s), rows, tokens))
         while now_s - self._marks[1][0] > LOOK_BACK_S:
@@ -35,9 +37,10 @@ class Pace:
 
     def left_s(self, rows: int) -> float | None:
         """How long so many rows will take; None while nobody can know."""
-        (first_s, *_), (last_s, *_) = self._marks[0], self._marks[-1]
-        speed = self.rows_per_s
-        return rows / speed if speed > 0 and last_s - first_s >= LEAST_S else None
+        (first_s, first, _), (last_s, last, _) = self._marks[0], self._marks[-1]
+        speed, seconds = self.rows_per_s, last_s - first_s
+        enough = seconds >= LEAST_S and (last - first >= LEAST_ROWS or seconds >= LOOK_BACK_S - LEAST_S)
+        return rows / speed if speed > 0 and enough else None
 
     def _speed(self, which: int) -> float:
         first, last = self._marks[0], self._marks[-1]

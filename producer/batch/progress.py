@@ -19,9 +19,12 @@ class Progress:
     rows_out: int
     rows_failed: int
     rows_in_redis: int
-    rows_cached: int
+    rows_deduped: int
+    """Of `rows_out`: answered by a row with the same body."""
     tokens_in: int
     tokens_out: int
+    tokens_cached: int
+    """Of `tokens_in`: those whose KV blocks the engines had."""
     seconds: float
     """Of this run."""
     rows_per_s: float
@@ -75,9 +78,10 @@ class Teller:
             rows_out=summary.rows_out,
             rows_failed=summary.rows_failed,
             rows_in_redis=running,
-            rows_cached=summary.rows_cached,
+            rows_deduped=summary.rows_deduped,
             tokens_in=summary.tokens_in,
             tokens_out=summary.tokens_out,
+            tokens_cached=summary.tokens_cached,
             seconds=summary.seconds,
             rows_per_s=self._pace.rows_per_s,
             tokens_per_s=self._pace.tokens_per_s,

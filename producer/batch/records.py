@@ -40,6 +40,8 @@ class Facts:
     bad: int = 0
     endpoint: str = ""
     model: str = ""
+    judged: bool = True
+    """Whether all lines were: a batch that was cancelled before can't go on."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What must not change when the batch is resumed; values are JSON's."""
     state: str = "validating"

@@ -19,6 +19,16 @@ ENDS = frozenset(BatchEnd) - {BatchEnd.COMPLETED}
 T = TypeVar("T")
 
 
+def check_judged(facts: Facts) -> None:
+    """Raises where rows may be no requests, and nobody knows.
+
+    Raises:
+        SetupError: they may.
+    """
+    if not facts.judged:
+        raise SetupError("the batch was cancelled before its input was validated", "Begin anew: --overwrite.")
+
+
 def check_options(facts: Facts, now: Mapping[str, Any]) -> None:
     """Raises where options differ that can't change any more.
 

@@ -12,7 +12,7 @@ from producer.batch.options import WINDOW, BatchOptions
 from producer.batch.outlets import STATE, Outlet
 from producer.batch.progress import Progress
 from producer.batch.records import Facts
-from producer.batch.resume import RUNNING, TIDYING
+from producer.batch.resume import RUNNING, TIDYING, check_judged
 from producer.batch.run import ignore, outlets_of
 from producer.batch.source import check_unchanged
 from producer.batch.tally import BatchSummary, FinishedRow
@@ -56,6 +56,7 @@ async def retry_failed(  # noqa: PLR0913, D417 - a batch's options, as in run_ba
         facts = book.facts()
         if facts.state == RUNNING:
             raise SetupError("the batch has not ended", "First let it end: `tokenfleet batch run … --resume`.")
+        check_judged(facts)
         check_unchanged(facts, facts.source)
         outlets = outlets_of(target, facts.options["errors"], facts.options["order"], Path(scratch))
         options = replace(options, dedup=facts.options["dedup"])

@@ -56,8 +56,12 @@ def line(own_id: str, custom_id: str | None, content: bytes) -> bytes:
 
 def succeeded(outcome: Outcome) -> bool:
     """Whether a row counts as done well: a response that is no refusal."""
-    refusal = outcome.status_code is not None and outcome.status_code >= 400
-    return outcome.state is State.COMPLETED and outcome.body is not None and not refusal
+    return outcome.state is State.COMPLETED and outcome.body is not None and not refused_by_engine(outcome)
+
+
+def refused_by_engine(outcome: Outcome) -> bool:
+    """Whether the engine takes no such request: it would refuse it again."""
+    return outcome.body is not None and outcome.status_code is not None and outcome.status_code >= 400
 
 
 @dataclass(frozen=True, slots=True)

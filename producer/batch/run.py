@@ -57,7 +57,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
         fleet, source, target: `-` is stdin or stdout, `.gz` is packed; the batch's state stands beside the target.
         errors: where the lines of failed rows go; None: to `target` too.
         batch_id … keep: see `BatchOptions`.
-        cancel: once it is set, the batch ends as cancelled.
+        cancel: once it is set, the batch ends as cancelled; while it is set, no row is submitted.
         on_progress, on_row: called once the input is valid and whenever rows were written; and for each of them.
 
     Raises:
@@ -68,7 +68,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     options = BatchOptions.of(locals())
     with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch:
         outlets = outlets_of(target, errors, options.order, Path(scratch))
-        book, resumed = await begin(fleet, str(_whole(source)), outlets, options)
+        book, resumed = await begin(fleet, str(_whole(source)), outlets, options, cancel)
         with book:
             course = await Course.open(fleet, outlets, options, book, resumed=resumed)
             return await course.run(cancel, on_progress, on_row)

@@ -109,6 +109,9 @@ def check_unchanged(facts: Facts, source: str | Path) -> None:
         except UNREADABLE:
             digest.update(BROKEN)
     if digest.hexdigest() != facts.sha256:
+        if path.absolute() != Path(facts.source).absolute():
+            other = f"{path} is another file than the batch's input, {facts.source}"
+            raise InputChanged(other, "Name that one, or begin anew.")
         raise InputChanged(f"{path} is not what it was when the batch began", "Restore it, or begin anew.")
 
 

@@ -51,7 +51,7 @@ class FileStore:
     """
 
     def __init__(self, folder: str | Path, now: Callable[[], float] = time.time) -> None:
-        """Use `folder`, which is made when something is first put there; `now` tells seconds since 1970."""
+        """Use `folder`; what is below it is made when it is needed. `now` tells seconds since 1970."""
         self.folder = Path(folder)
         self._now = now
 
@@ -193,10 +193,12 @@ def store_at(folder: Path | None) -> FileStore:
     """The store of the setting.
 
     Raises:
-        SetupError: none is set.
+        SetupError: none is set, or there is no such folder: a misspelt one must not come into being.
     """
     if folder is None:
         raise SetupError("no store is set", "Name its folder with --store or TOKENFLEET_STORE.")
+    if not folder.is_dir():
+        raise SetupError(f"the store {folder} is no folder", f"If the name is right, make it: mkdir -p {folder}")
     return FileStore(folder)
 
 

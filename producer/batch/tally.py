@@ -81,7 +81,9 @@ class FinishedRow:
     """From its submission to its end."""
     tokens_cached: int = 0
     """Of `tokens_in`: those whose KV blocks the engine had, where it tells."""
-    cached: bool = False
+    refused: bool = False
+    """Failed, and would fail again: the engine, or the submit, refused the request itself."""
+    deduped: bool = False
     """It did not run: it has the answer of a row with the same body."""
 
 
@@ -101,7 +103,9 @@ class BatchSummary:
     """Rows that ended and have their line."""
     rows_failed: int = 0
     """Of `rows_out`: with an error or a refusal by the engine."""
-    rows_cached: int = 0
+    rows_refused: int = 0
+    """Of `rows_failed`: requests that were refused by this run, and would be again."""
+    rows_deduped: int = 0
     """Of `rows_out`: answered by a row with the same body."""
     tokens_in: int = 0
     tokens_out: int = 0
@@ -123,6 +127,11 @@ class BatchSummary:
         return self.rows_in - self.rows_out
 
     @property
+    def was_over(self) -> bool:
+        """Whether there was nothing left to do: earlier runs had ended all rows."""
+        return self.rows_before == self.rows_in > 0 and self.state is BatchEnd.COMPLETED
+
+    @property
     def clean(self) -> bool:
         """Whether every row was answered."""
         return not self.rows_failed and not self.rows_unfinished
@@ -141,8 +150,9 @@ class BatchSummary:
         """Count a row that was written."""
         self.rows_out += 1
         self.rows_failed += row.failed
-        self.rows_cached += row.cached
-        if not row.cached:
+        self.rows_refused += row.refused
+        self.rows_deduped += row.deduped
+        if not row.deduped:
             self.tokens_in += row.tokens_in
             self.tokens_out += row.tokens_out
             self.tokens_cached += row.tokens_cached
@@ -162,7 +172,7 @@ class BatchSummary:
             "rows_out": self.rows_out,
             "rows_failed": self.rows_failed,
             "rows_unfinished": self.rows_unfinished,
-            "rows_cached": self.rows_cached,
+            "rows_deduped": self.rows_deduped,
             "rows_before": self.rows_before,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,

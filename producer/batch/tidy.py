@@ -27,6 +27,7 @@ def tidy(outlets: Outlets, book: Ledger, batch_id: str) -> None:
         work = outlets.work(outlet)
         if work is None:
             continue
+        work = work.resolve()  # A symbolic link stays one.
         fresh = work.with_name(work.name + FRESH)
         try:
             # One that is gone altogether holds nothing: its rows run again.

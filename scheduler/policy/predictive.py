@@ -17,6 +17,9 @@ PENDING_FULL_TOKENS = 8192
 """A worker with so many prompt tokens before it takes nothing: who comes later could not overtake there."""
 OFFLINE = 0.78
 """The share of what online jobs may fill that offline work may: they are to find room beside it."""
+PLACES_OFFLINE = 0.9
+"""Offline work fills this share of a worker's slots and leaves one at least: rows may run for minutes, and where they
+fill all slots a newcomer waits for the end of one."""
 KV_OFFLINE = 0.8
 """Offline work fills a KV cache up to this share."""
 URGENT_MS = 150.0
@@ -68,7 +71,7 @@ class Predictive(Policy):
             return self._holds_online(job, worker, fleet)
         if not fleet.lately.online or not worker.held or _belongs_to_the_late(job, fleet):
             return False
-        return self._holds_offline(job, worker, fleet)
+        return worker.held + 1 > PLACES_OFFLINE * worker.slots or self._holds_offline(job, worker, fleet)
 
     def _holds_online(self, job: JobView, worker: Worker, fleet: Fleet) -> bool:
         """By the next step. An idle prefill queue lets anybody in: a long prompt has to be computed some time.

@@ -229,7 +229,8 @@ DUTIES["runner"] += [
 
 
 def _reads_of_batches() -> list[Call[Any]]:
-    return [batch_reads.batch_record(BATCH), batch_reads.batch_ids("t", 1), batch_reads.batch_place(BATCH)]
+    looks = (batch_reads.batch_record(BATCH), batch_reads.batch_place(BATCH), batch_reads.runner_lives())
+    return [*looks, batch_reads.batch_ids("t", 1)]
 
 
 def _write(status: BatchStatus | None = None, keep_ms: int = 1_000) -> Call[Any]:

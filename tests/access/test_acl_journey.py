@@ -93,6 +93,7 @@ async def batch_runner(server: Server, folder: Path) -> AsyncIterator[None]:
 
 async def test_a_runner_runs_the_batches_of_all_tenants(guarded_server: Server, tmp_path: Path) -> None:
     server, store = guarded_server, tmp_path / "store"
+    store.mkdir()
     async with (
         nothing_is_refused(server),
         scheduler(url_of(server, "scheduler")),

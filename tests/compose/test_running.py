@@ -96,6 +96,7 @@ async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(
     """Each role under its own user, and nothing that it tries is refused."""
     site = Site(compose_redis, secrets)
     store, source = tmp_path / "store", tmp_path / "in.jsonl"
+    store.mkdir()  # The image has the folder.
     body = {"model": "demo", "prompt": "Hello", "max_tokens": 4}
     row = {"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": body}
     source.write_text(json.dumps(row))

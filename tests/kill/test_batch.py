@@ -135,6 +135,39 @@ async def test_a_signal_closes_the_files_and_resume_goes_on(
     assert cli.proven()
 
 
+SMALL_DISK = """
+mount -t tmpfs -o size=160k tmpfs "$DISK" || exit 77
+again() { "$PYTHON" -m tokenfleet batch run -i "$IN" -o "$DISK/out.jsonl" --redis-url "$URL" "$@"; }
+again --window 8 2>"$SAID" || echo $?
+cat "$DISK/out.jsonl" 2>/dev/null | tail -c 1 | wc -l
+mount -o remount,size=64m "$DISK" && again --resume 2>/dev/null || echo $?
+"$PYTHON" -m tokenfleet batch reconcile "$IN" "$DISK/out.jsonl"
+"""
+"""In a mount namespace of its own: a disk that fills up under the output and the state, and is enlarged."""
+
+
+async def test_a_disk_that_is_full_is_told_and_what_stands_is_resumed(url: str, source: Path, tmp_path: Path) -> None:
+    """In the middle of the rows: one line of words, no torn line, and each row once in the end."""
+    write(source, max_tokens=300)
+    disk, said = tmp_path / "disk", tmp_path / "said"
+    disk.mkdir()
+    variables = {"DISK": str(disk), "PYTHON": sys.executable, "IN": str(source), "SAID": str(said)}
+    command = ["unshare", "--user", "--map-root-user", "--mount", "/bin/bash", "-c", SMALL_DISK]
+    child = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, **variables, "URL": url}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    printed, failed = await child.communicate()
+    if b"unshare" in failed or child.returncode == 77:
+        pytest.skip("no file system can be mounted here")
+    code, whole, *_, last = printed.decode().splitlines()
+    assert int(code) == Exit.UNAVAILABLE, said.read_text()
+    assert int(whole) == 1, "its last byte is a newline"
+    assert said.read_text().splitlines()[-1].startswith("error: ")
+    assert "full" in said.read_text() or "No space left" in said.read_text()
+    assert "Traceback" not in said.read_text()
+    assert last == f"proven: each of {ROWS} rows has exactly one line"
+
+
 async def test_dashes_on_both_ends(url: str, source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     line = '"$0" -m tokenfleet batch run -i - -o - --order input --redis-url "$1" --json < "$2" | tee "$3"'

@@ -35,6 +35,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
     """The files of batches."""
+    (tmp_path / "store").mkdir()
     return FileStore(tmp_path / "store")
 
 

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.batch import Progress, run_batch
+from producer.batch.reconcile import Reconciler
 from producer.fleet import Fleet
 from protocol import errors, reads
 from protocol.call import run
@@ -83,6 +84,27 @@ async def test_rows_of_every_fate_have_their_line(
     assert "line 3: " in lines[None]["error"]["message"]
     assert summary.rows_failed == 9
     assert await leftovers(redis) == []
+
+
+async def test_ids_are_any_texts(fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]) -> None:
+    source, target = files
+    names = [
+        "x" * 10_000,
+        "new\nline",
+        "nul\0",
+        "nul\0more",
+        "\U0001f600",
+        " ",
+        "\u202eback",
+        "a\tb",
+        "\u2028",
+        "[red]",
+    ]
+    source.write_text("".join(row(name, f"say {n}") + "\n" for n, name in enumerate(names)))
+    async with serving(worker):
+        summary = await run_batch(fleet, source, target, order="input")
+    assert (list(by_id(target)), summary.rows_failed) == (names, 0)
+    assert not list(Reconciler(source, [target]).findings())
 
 
 async def test_limit_model_and_priority_apply(

@@ -93,6 +93,21 @@ async def test_an_expired_batch_goes_on_with_a_new_deadline(
     assert (again.state, again.rows_out, len(lines_of(how))) == ("completed", 6, 6)
 
 
+async def test_a_batch_that_is_cancelled_before_it_is_validated_runs_nothing_and_can_not_go_on(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    how["source"].write_text(f"{row('r0')}\n{row('r1', max_tokens=0)}\n")
+    cancel = asyncio.Event()
+    cancel.set()
+    summary = await run_batch(fleet, **options(how), cancel=cancel)
+    assert (summary.state, summary.rows_in, summary.rows_out) == ("cancelled", 2, 0)
+    assert set(codes(lines_of(how)).values()) == {"batch_cancelled"}
+    assert await leftovers(redis) == []
+    for again in (run_batch(fleet, **options(how), resume=True), retry_failed(fleet, how["target"])):
+        with pytest.raises(errors.SetupError, match="before its input was validated"):
+            await again
+
+
 async def test_equal_bodies_at_temperature_0_run_once(fleet: Fleet, worker: TinyWorker, how: dict[str, Any]) -> None:
     how["source"].write_text(
         "".join(row(f"r{n}", f"say {n % 3}", temperature=0 if n < 9 else 1) + "\n" for n in range(12))
@@ -101,10 +116,31 @@ async def test_equal_bodies_at_temperature_0_run_once(fleet: Fleet, worker: Tiny
         summary = await run_batch(fleet, **options(how), dedup=True)
     assert sorted(prompts) == sorted(f"say {n}" for n in range(3) for _ in range(2))
     lines = lines_of(how)
-    assert (len(lines), summary.rows_cached, summary.rows_failed) == (12, 6, 4)
+    assert (len(lines), summary.rows_deduped, summary.rows_failed) == (12, 6, 4)
     said = {name: line["response"]["body"] for name, line in lines.items()}
     assert said["r0"] == said["r3"] == said["r6"] != said["r2"]
     assert len({line["id"] for line in lines.values()}) == 12
+
+
+async def test_others_go_on_while_many_twins_are_answered(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
+) -> None:
+    how["source"].write_text("".join(row(f"r{n}", "say so", temperature=0) + "\n" for n in range(2_000)))
+    turns, seen = 0, set[int]()
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    async with serving(worker):
+        summary = await run_batch(fleet, **options(how), dedup=True, on_progress=lambda _: seen.add(turns))
+    other.cancel()
+    assert (summary.rows_out, summary.rows_deduped, len(lines_of(how))) == (2_000, 1_999, 2_000)
+    # Before the first page, then each of four, the rest of 500 twins each.
+    assert len(seen) >= 5
 
 
 async def test_twins_that_a_crash_left_behind_get_their_answer(
@@ -112,13 +148,13 @@ async def test_twins_that_a_crash_left_behind_get_their_answer(
 ) -> None:
     how["source"].write_text("".join(row(f"r{n}", "say so", temperature=0) + "\n" for n in range(5)))
     with monkeypatch.context() as patch:
-        patch.setattr(desk.Desk, "_fan_out", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
+        patch.setattr(desk, "as_twin", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
         async with serving(worker):
             with pytest.raises(errors.StoreFull):
                 await run_batch(fleet, **options(how), dedup=True)
     async with counting(worker) as prompts:
         summary = await run_batch(fleet, **options(how), dedup=True, resume=True)
-    assert (prompts, summary.rows_out, summary.rows_cached) == ([], 5, 4)
+    assert (prompts, summary.rows_out, summary.rows_deduped) == ([], 5, 4)
     assert len({str(line["response"]["body"]) for line in lines_of(how).values()}) == 1
 
 

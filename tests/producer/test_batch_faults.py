@@ -213,6 +213,29 @@ async def test_rows_wait_for_workers_that_redis_has_forgotten(
     assert (summary.rows_out, summary.rows_failed) == (3, 0)
 
 
+async def test_an_input_that_is_overwritten_while_its_rows_run_sends_none_of_the_others(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    """Rows are read from their places: what stands there now may be anything, and of the same length."""
+    source, target = files
+    whole = "".join(row(f"r{n}", f"say {n}") + "\n" for n in range(4))
+    source.write_text(whole)
+    running = asyncio.create_task(run_batch(fleet, source, target, window=1))
+    await until_queued(redis, 1)
+    source.write_text(whole.replace('"r', '"x'))
+    for attempt in await worker.take():
+        await attempt.echo()
+    with pytest.raises(errors.InputChanged, match="while its rows ran"):
+        await running
+    with pytest.raises(errors.InputChanged, match="is not what it was"):
+        await run_batch(fleet, source, target, resume=True)
+    source.write_text(whole)
+    async with serving(worker):
+        summary = await run_batch(fleet, source, target, resume=True)
+    assert (summary.rows_out, summary.rows_failed, summary.rows_before) == (4, 0, 1)
+    assert set(by_id(target)) == {f"r{n}" for n in range(4)}
+
+
 async def test_a_batch_lives_through_a_restart_of_redis(server: Server, files: tuple[Path, Path]) -> None:
     source, target = files
     source.write_text("".join(row(f"r{n}", f"say {n}") + "\n" for n in range(30)))

@@ -1,5 +1,6 @@
 """What of a batch's input is run, and what is said of the rest; each file of `batches/` holds one kind of trouble."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,16 @@ async def test_a_bad_line_keeps_its_id_unless_an_earlier_line_has_it(file: Path,
     assert list(found.runnable) == ["b"]
 
 
+@pytest.mark.parametrize("between", [0, 3_000])
+async def test_a_duplicate_of_a_bad_line_is_not_what_the_batch_is_for(between: int, file: Path, tmp_path: Path) -> None:
+    """It can't be run itself. The many lines between bring it into another block than the first."""
+    bad = [row(f"x{n}", max_tokens=0, user="u" * 100) for n in range(between)]
+    write(file, row("a", max_tokens=0), *bad, row("a", "other", "/v1/completions"), row("b"), row("c"))
+    found = await taken(file, tmp_path)
+    assert (found.intake.endpoint, found.intake.model) == ("/v1/chat/completions", "m")
+    assert (list(found.runnable), found.problems[-1].code) == (["b", "c"], "duplicate_custom_id")
+
+
 @pytest.mark.parametrize("seed", [2**63, 2**64, -(2**63) - 1, 10**30, -(10**30)])
 async def test_a_seed_outside_int64_is_left_to_the_engine(seed: int, file: Path, tmp_path: Path) -> None:
     write(file, row("a", seed=seed), row("b", seed=seed, max_tokens=0), row("c", seed=True), row("d", seed=0.5))
@@ -168,6 +179,23 @@ async def test_only_equal_bodies_at_temperature_0_have_the_same_digest(file: Pat
 async def test_ids_that_differ_behind_a_nul_are_two(file: Path, tmp_path: Path) -> None:
     write(file, row("a\0b"), *[row(f"x{n}", max_tokens=4) for n in range(2_000)], row("a\0c"), row("a\0b"))
     assert (await taken(file, tmp_path)).said == [(2_003, "duplicate_custom_id", "custom_id")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+async def test_each_line_of_another_encoding_is_told(file: Path, tmp_path: Path, encoding: str) -> None:
+    await asyncio.to_thread(file.write_text, f"{row('a')}\n{row('b')}", encoding)
+    found = await taken(file, tmp_path)
+    assert [(line, code) for line, code, _ in found.said] == [(1, "invalid_json_line"), (2, "invalid_json_line")]
+    assert not found.runnable
+
+
+async def test_what_stands_before_and_behind_rows_is_a_bad_line_and_harms_no_other(file: Path, tmp_path: Path) -> None:
+    write(
+        file, "// rows", f"  {row('a')} ", "[", f"{row('b')},", "]", "\0", f"\ufeff{row('c')}", row("d") * 2, row("e")
+    )
+    found = await taken(file, tmp_path)
+    assert [(line, code) for line, code, _ in found.said] == [(n, "invalid_json_line") for n in (1, 3, 4, 5, 6, 7, 8)]
+    assert list(found.runnable) == ["a", "e"]
 
 
 async def test_models_that_nobody_registered_are_told_with_all_else(file: Path, tmp_path: Path) -> None:

@@ -8,12 +8,16 @@ from hypothesis import strategies as st
 
 from producer.batch.judge import Judge, Rules
 from producer.batch.lines import LineSplitter
+from protocol import wire
 from tests.producer.intakes import RULES, row
 
+BOM_BEFORE = f"\ufeff{row('c')}".encode()
 LINES = st.lists(
     st.one_of(
         st.binary(max_size=30),
-        st.sampled_from([row("a").encode(), row("b").encode(), b"", b" ", b"\xef\xbb\xbf", row(None).encode()]),
+        st.sampled_from(
+            [row("a").encode(), row("b").encode(), b"", b" ", b"\xef\xbb\xbf", row(None).encode(), BOM_BEFORE]
+        ),
     ),
     max_size=12,
 )
@@ -32,7 +36,8 @@ def test_whatever_the_bytes_every_line_is_judged_under_its_physical_number(
         assert (one.problem is not None) is one.place.bad
         if not one.place.bad:
             text = data[one.place.start : one.place.start + one.place.length]
-            assert json.loads(text)["custom_id"] == one.place.custom_id
+            # As it is read when it is sent.
+            assert wire.loads(text)["custom_id"] == one.place.custom_id
             assert physical[one.place.number - 1].removesuffix(b"\r") == text
         else:
             assert one.problem is not None

@@ -65,10 +65,10 @@ async def test_cancelled_between_two_owners_withdraws_what_the_first_had_sent(
 
 
 async def test_killed_while_it_validates(stored: Fleet, store: FileStore, worker: TinyWorker, source: Path) -> None:
-    """The next owner finds a ledger whose rows are not planned, and begins anew."""
+    """The next owner finds what the last one has left of it, and begins anew."""
     name = await submitted(stored, source, row("a", "say a"))
     with store.workplace(name).held():
-        Ledger.create(f"{store.workplace(name).output}.state").close()
+        Ledger.create(f"{store.workplace(name).output}.state.new").close()
     async with serving(worker):
         await serve(stored, store, name, TERMS)
     assert (await seen(stored, name)).status is BatchStatus.COMPLETED

@@ -153,7 +153,7 @@ async def test_rows_that_are_done_are_not_thrown_away_without_a_word(
     assert (summary.rows_before, summary.rows_out) == (2, 6)
 
 
-@pytest.mark.parametrize("ending", [".state", ".part", ".input", ".new"])
+@pytest.mark.parametrize("ending", [".state", ".part", ".input", ".new", ".state.new"])
 async def test_an_input_is_no_file_that_belongs_to_the_output(
     fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], ending: str
 ) -> None:
@@ -201,15 +201,36 @@ async def test_overwriting_replaces_only_what_a_good_input_replaces(
     fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
 ) -> None:
     source, target = files
-    target.write_text("old\n")
-    source.write_text("no row\n")
+    write_rows(source, 3)
+    async with serving(worker):
+        await run_batch(fleet, source, target)
+    before, other = target.read_bytes(), source.with_name("bad.jsonl")
+    other.write_text("no row\n")
     with pytest.raises(errors.BatchInvalid):
-        await run_batch(fleet, source, target, overwrite=True)
-    assert target.read_text() == "old\n"
+        await run_batch(fleet, other, target, overwrite=True)
+    assert target.read_bytes() == before
+    assert (await run_batch(fleet, source, target, resume=True)).was_over
+    assert {path.name for path in target.parent.glob("out*")} == {target.name, f"{target.name}.state"}
     write_rows(source, 2)
     async with serving(worker):
         await run_batch(fleet, source, target, overwrite=True)
     assert len(by_id(target)) == 2
+
+
+async def test_outputs_that_are_links_stay_links(fleet: Fleet, worker: TinyWorker, how: dict[str, Any]) -> None:
+    """Also when failed rows run again, and when all is replaced."""
+    write_rows(how["source"], 3)
+    outputs = [path for path in (how["target"], how.get("errors")) if path]
+    for path in outputs:
+        path.symlink_to(path.with_name(f"real-{path.name}"))
+    async with counting(worker, "say 1"):
+        await run_batch(fleet, **options(how))
+    async with serving(worker):
+        assert (await retry_failed(fleet, how["target"])).rows_failed == 0
+        assert len(lines_of(how)) == 3
+        await run_batch(fleet, **options(how), overwrite=True)
+    assert len(lines_of(how)) == 3
+    assert all(path.is_symlink() for path in outputs)
 
 
 async def test_a_batch_that_runs_is_not_run_twice(

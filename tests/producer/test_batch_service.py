@@ -80,6 +80,30 @@ async def test_bad_input_fails_with_every_line(
     assert [error.code for error in batch.errors.data] == [code for _, code in expected]
 
 
+async def test_given_up_after_so_many_failures_it_keeps_what_it_has(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    rows = [row("good", "say a"), *(row(f"bad{n}", "refuse 400") for n in range(4)), row("long", "say b")]
+    name = await submitted(stored, source, *rows, max_errors=2)
+    async with owned(stored, store, name) as task:
+        await until_queued(redis, 6)
+        attempts = {attempt.prompt + str(n): attempt for n, attempt in enumerate(await worker.take())}
+        *others, long = sorted(attempts, key=lambda prompt: (prompt.startswith("say b"), prompt.startswith("refuse")))
+        for prompt in others:
+            await (attempts[prompt].refuse(400) if prompt.startswith("refuse") else attempts[prompt].echo())
+        await eventually(task.done)
+    record = await seen(stored, name)
+    assert (record.status, record.counts.total, record.counts.completed) == (BatchStatus.FAILED, 6, 1)
+    assert set(record.times_ms) == {"validating", "in_progress", "failed"}
+    found = await lines(stored, name)
+    assert set(found) == {"good", "long", *(f"bad{n}" for n in range(4))}
+    assert found["long"]["error"]["code"] == "batch_failed"
+    assert found["good"]["response"]["status_code"] == 200
+    with pytest.raises(AssertionError):
+        await attempts[long].echo()
+    assert await leftovers(redis) == []
+
+
 async def test_an_input_that_is_gone_fails_the_batch(
     stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
 ) -> None:
@@ -90,14 +114,29 @@ async def test_an_input_that_is_gone_fails_the_batch(
     assert (record.status, [error.code for error in record.errors]) == (BatchStatus.FAILED, ["unknown_file"])
 
 
+async def test_a_batch_with_too_many_failures_says_so(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a"), row("b"), max_errors=0)
+    async with owned(stored, store, name) as task:
+        await until_queued(redis, 2)
+        await (await worker.take())[0].refuse(400)
+        await eventually(task.done)
+    record = await seen(stored, name)
+    assert (record.status, [error.code for error in record.errors]) == (BatchStatus.FAILED, ["batch_failed"])
+    assert Batch.model_validate(record.as_json()).errors
+
+
 async def test_cancelled_before_anybody_ran_it(
     stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
 ) -> None:
-    name = await submitted(stored, source, row("a"), row("b"))
+    """Then no line is judged: each has its line, also one that is no request."""
+    name = await submitted(stored, source, row("a"), row("b", max_tokens=0))
     assert (await stored.batches.cancel(name.id)).status is BatchStatus.CANCELLING
     await serve(stored, store, name, TERMS)
     record = await seen(stored, name)
     assert (record.status, counts(record), record.output_file_id) == (BatchStatus.CANCELLED, (2, 0, 0), None)
+    assert set(await lines(stored, name)) == {"a", "b"}
     assert {line["error"]["code"] for line in (await lines(stored, name)).values()} == {"batch_cancelled"}
     assert set(record.times_ms) == {"validating", "cancelling", "cancelled"}
 

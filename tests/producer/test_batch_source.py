@@ -38,6 +38,28 @@ async def test_packed_input_is_spooled(file: Path, tmp_path: Path) -> None:
     assert [json.loads(data)["custom_id"] for data in found.runnable.values()] == ["a", "b"]
 
 
+async def test_packed_members_are_one_input(tmp_path: Path) -> None:
+    """As `cat a.gz b.gz`; a line may go over their border."""
+    packed, lines = tmp_path / "in.jsonl.gz", f"{row('a')}\n{row('b')}\n".encode()
+    packed.write_bytes(gzip.compress(lines[:50]) + gzip.compress(lines[50:]) + gzip.compress(b""))
+    assert list((await taken(packed, tmp_path)).runnable) == ["a", "b"]
+
+
+async def test_a_named_pipe_is_spooled(tmp_path: Path) -> None:
+    pipe = tmp_path / "in.jsonl"
+    os.mkfifo(pipe)
+    writing = asyncio.create_task(asyncio.to_thread(pipe.write_text, f"{row('a')}\n{row('b')}"))
+    found = await taken(pipe, tmp_path)
+    await writing
+    assert list(found.runnable) == ["a", "b"]
+    assert found.intake.readable == str(tmp_path / "spool")
+
+
+async def test_a_folder_is_no_input(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "state") as ledger, pytest.raises(SetupError, match="Is a directory"):
+        await take_in(tmp_path, ledger, RULES)
+
+
 @pytest.mark.parametrize(("cut", "says"), [(-9, "breaks off"), (None, "no gzip file")])
 async def test_a_packed_input_that_can_not_be_read_on_has_a_last_bad_line(
     cut: int | None, says: str, tmp_path: Path
@@ -118,8 +140,12 @@ async def test_an_input_that_changed_is_noticed(packed: bool, tmp_path: Path) ->
     put(content)  # written anew, with the same content
     check_unchanged(facts, path)
     put(content.replace(b'"b"', b'"c"'))
-    with pytest.raises(InputChanged):
+    with pytest.raises(InputChanged, match="is not what it was"):
         check_unchanged(facts, path)
+    other = tmp_path / "other"
+    other.write_bytes(b"{}")
+    with pytest.raises(InputChanged, match=f"{other} is another file than the batch's input, {path}"):
+        check_unchanged(facts, other)
     path.unlink()
     with pytest.raises(SetupError):
         check_unchanged(facts, path)

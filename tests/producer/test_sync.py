@@ -116,6 +116,7 @@ def test_a_loop_that_ends_amid_a_follow_closes_it_quietly(served_url: str) -> No
 def test_batches_without_await(served_url: str, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(row("a", "say a"))
+    (tmp_path / "store").mkdir()
     settings = Settings(redis_patience_s=5, store=tmp_path / "store")
 
     async def work(batch_id: str) -> None:

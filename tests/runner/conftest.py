@@ -80,6 +80,7 @@ async def embedded() -> AsyncIterator[EmbeddedFleet]:
 
 @pytest.fixture
 def runners(embedded: EmbeddedFleet, tmp_path: Path) -> Iterator[Runners]:
+    (tmp_path / "store").mkdir()
     made = Runners(embedded.redis_url, tmp_path / "store")
     yield made
     made.stop()

@@ -28,6 +28,7 @@ async def test_another_goes_on_within_seconds_when_the_owner_is_killed(
     runners.start()
     name = (await fleet.batches.submit(requests(tmp_path / "in.jsonl", ROWS))).name
     owner = await runners.owner(name)
+    assert await fleet.batches.has_runner()
     before = await done(fleet, name, 5)
     owner.kill()
     loop = asyncio.get_running_loop()

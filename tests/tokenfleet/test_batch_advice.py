@@ -7,8 +7,10 @@ from producer.batch.tally import BatchEnd
 from tokenfleet.batch_progress import advice
 
 
-def summary(bad: int = 0, failed: int = 0, out: int = 10, state: BatchEnd = BatchEnd.COMPLETED) -> BatchSummary:
-    return BatchSummary("b", state, rows_in=10, rows_bad=bad, rows_out=out, rows_failed=failed)
+def summary(
+    bad: int = 0, failed: int = 0, refused: int = 0, out: int = 10, state: BatchEnd = BatchEnd.COMPLETED
+) -> BatchSummary:
+    return BatchSummary("b", state, rows_in=10, rows_bad=bad, rows_out=out, rows_failed=failed, rows_refused=refused)
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,8 @@ def summary(bad: int = 0, failed: int = 0, out: int = 10, state: BatchEnd = Batc
     [
         (summary(failed=2), "2 rows failed: `tokenfleet batch retry-failed -o out.jsonl` runs failed rows again"),
         (summary(bad=2, failed=3), "1 row failed: `tokenfleet batch retry-failed"),
+        (summary(bad=1, failed=3, refused=2), "2 rows failed and would fail again: their lines say why"),
+        (summary(failed=3, refused=2), "3 rows failed: `tokenfleet batch retry-failed -o out.jsonl` runs failed rows"),
         (summary(bad=2, failed=2), "2 lines are no requests"),
         (summary(out=4, state=BatchEnd.EXPIRED), "6 rows never ended: the same command with --resume --deadline 6h"),
     ],

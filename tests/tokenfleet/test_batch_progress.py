@@ -53,7 +53,8 @@ def test_nobody_is_warned_of_a_batch_that_is_in_time() -> None:
 def test_a_slow_batch_is_warned_of_once_and_early() -> None:
     told = Told()
     told.pass_s(20, rows_each=1)
-    assert told.news[1].late_s == pytest.approx(40)
+    assert [news.left_s for news in told.news[:9]] == [None] * 9
+    assert told.news[9].late_s == pytest.approx(40)
     assert told.warnings() == 1
 
 
@@ -79,5 +80,5 @@ def test_a_line_and_the_panel_say_what_is_done_how_fast_and_when_it_ends() -> No
     line = plain_line(told.news[-1], NOW)
     assert line == "rows 20/100, 0 failed, 2.0 rows/s, 6 tokens/s, 40 s left, done at 03:04:45"
     told.console.print(as_panel(told.news[-1], NOW))
-    for word in ("20/100", "20%", "cached", "running", "tokens in", "40 s left"):
+    for word in ("20/100", "20%", "deduped", "cached", "running", "tokens in", "40 s left"):
         assert word in told.text.getvalue()

@@ -104,6 +104,18 @@ def test_without_redis_the_lines_are_told_all_the_same(given: Path, monkeypatch:
     assert result.exit_code == Exit.UNAVAILABLE
     assert f"{given}:2: invalid_json_line" in result.stdout
     assert "no Redis answers" in result.stderr
+    assert "--offline" in result.stderr
+
+
+def test_a_file_that_is_named_twice_is_told_by_its_parts(given: Path, tmp_path: Path, valkey_url: str) -> None:
+    out = tmp_path / "out"
+    for arguments, parts in (
+        ((given, "-o", out, "--errors", out), "the output and the error file"),
+        ((given, "-o", given), "the input and the output"),
+        ((given, "-o", out, "--errors", tmp_path / "out.state"), "the error file and kept beside the output"),
+    ):
+        result = ran("run", "-i", *arguments, "--redis-url", valkey_url)
+        assert (result.exit_code, f"would be {parts}" in result.stderr) == (Exit.INVALID, True), result.stderr
 
 
 def answers(path: Path, *custom_ids: str) -> Path:

@@ -8,11 +8,13 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Ran
 from openai.types import Batch
+from redis import Redis
 
 from producer.batch.service.owner import Terms
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
+from protocol import keys
 from protocol.batches import BatchName
 from tests.producer.batch_files import row
 from tests.producer.tiny import TinyWorker, serving
@@ -23,6 +25,7 @@ from tokenfleet.cli.exits import Exit
 @pytest.fixture
 def store(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     monkeypatch.setenv("TOKENFLEET_REDIS_URL", valkey_url)
+    (tmp_path / "store").mkdir()
     monkeypatch.setenv("TOKENFLEET_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("COLUMNS", "200")
     return FileStore(tmp_path / "store")
@@ -109,8 +112,33 @@ def test_failed_rows_and_bad_files_end_with_3(valkey_url: str, store: FileStore,
     assert "line 3: invalid_json_line" in shown
     assert "line 2: invalid_json_line" in said("watch", bad, code=3)
     target = tmp_path / "nothing.jsonl"
-    said("results", bad, "-o", str(target), code=3)
-    assert target.read_bytes() == b""
+    result = ran("results", bad, "-o", str(target))
+    assert (result.exit_code, target.read_bytes()) == (Exit.FAILED, b"")
+    assert result.stderr.startswith("no line is there: the batch is failed: ")
+    assert "line 2: invalid_json_line" in result.stderr
+
+
+def test_a_list_is_whole_at_80_columns(store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch_id = submitted(tmp_path, row("a"))
+    monkeypatch.setenv("COLUMNS", "80")
+    _, line = said("list", "--store", str(store.folder)).splitlines()
+    assert line.split()[0] == batch_id
+    assert line.split()[3] == "validating"
+
+
+def test_who_waits_hears_that_no_runner_is_there(store: FileStore, valkey_url: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(row("a", "say a"))
+    result = ran("submit", "-i", str(source))
+    assert "no batch runner is there" in result.stderr
+    batch_id = result.stdout.strip()
+    assert "no batch runner is there" in ran("show", batch_id).stderr
+    with Redis.from_url(valkey_url) as redis:
+        redis.set(keys.RUNNER_SIGN, "")
+        assert ran("show", batch_id).stderr == ""
+        redis.delete(keys.RUNNER_SIGN)
+    run_it(valkey_url, store, batch_id)
+    assert ran("show", batch_id).stderr == ""
 
 
 def test_cancelling(valkey_url: str, store: FileStore, tmp_path: Path) -> None:
@@ -155,11 +183,30 @@ def test_without_redis_it_ends_with_4(store: FileStore, monkeypatch: pytest.Monk
         assert refused(word, "batch_none") == (Exit.UNAVAILABLE, "store_unavailable")
 
 
+def test_a_runner_without_redis_says_where_it_looked(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENFLEET_REDIS_URL", "redis://me:secret@127.0.0.1:1/0")
+    monkeypatch.setenv("TOKENFLEET_REDIS_PATIENCE_S", "0")
+    result = CliRunner().invoke(cli, ["batch-runner"])
+    assert result.exit_code == Exit.UNAVAILABLE
+    assert "error: no Redis answers at redis://127.0.0.1:1/0" in result.stderr
+    assert "secret" not in result.output
+
+
 def test_a_full_disk_of_the_store_ends_with_4(store: FileStore, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(row("a"))
-    store.folder.write_text("no folder can be made here")
+    (store.folder / "fresh").write_text("no folder can be made here")
     assert refused("submit", "-i", str(source)) == (Exit.UNAVAILABLE, "output_failed")
+
+
+def test_a_misspelt_store_is_not_made(store: FileStore, tmp_path: Path) -> None:
+    source, other = tmp_path / "in.jsonl", tmp_path / "stroe"
+    source.write_text(row("a"))
+    for result in (
+        ran("submit", "-i", str(source), "--store", str(other)),
+        CliRunner().invoke(cli, ["batch-runner", "--store", str(other)]),
+    ):
+        assert (result.exit_code, "mkdir -p" in result.stderr, other.exists()) == (Exit.INVALID, True, False)
 
 
 def test_the_runner_needs_a_store_and_a_sound_secret(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:

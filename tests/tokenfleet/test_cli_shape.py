@@ -82,6 +82,8 @@ def test_help_and_refusals_load_nothing_heavy(arguments: list[str]) -> None:
     ("arguments", "message"),
     [
         (["nonsense"], "No such command"),
+        (["sumbit", "Hello"], "No such command 'sumbit'. Did you mean 'submit'?"),
+        (["batch", "result"], "Did you mean 'results'?"),
         (["submit", "--deadline", "soon", "x"], "is no duration: write 90s, 5m, 6h or 1h30m"),
         (["submit", "--priority", "urgent", "x"], "'urgent' is not one of"),
         (["follow"], "Missing argument 'HANDLE'"),

@@ -1,8 +1,9 @@
 """Durations as people write them."""
 
 import pytest
+from click import BadParameter
 
-from tokenfleet.cli.durations import in_words, seconds_of
+from tokenfleet.cli.durations import in_words, long_duration, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,14 @@ def test_they_are_read(text: str, seconds: float) -> None:
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no duration"):
         seconds_of(text)
+
+
+@pytest.mark.parametrize("text", ["6", " 90 ", "0.5"])
+def test_what_lasts_needs_its_unit(text: str) -> None:
+    """`--deadline 6` was six seconds, where hours were meant."""
+    with pytest.raises(BadParameter, match=f"{text.strip()} of what"):
+        long_duration(text)
+    assert long_duration("6h") == seconds_of("6h")
 
 
 @pytest.mark.parametrize(

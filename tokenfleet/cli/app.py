@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
@@ -40,6 +41,16 @@ class LazyGroup(click.Group):
         del ctx
         entry = self.entries.get(cmd_name)
         return getattr(import_module(entry.module), "command", None) if entry else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand that the first word names; the error for an unknown one names those that are like it."""
+        if not ctx.resilient_parsing and args[0] not in self.entries and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.entries)
+            also = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{also}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without loading them."""

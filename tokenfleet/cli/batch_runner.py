@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tokenfleet.cli.connection import naming_redis
 from tokenfleet.cli.options import load_settings, shared_options
 
 
@@ -20,9 +21,18 @@ def command(store: Path | None, concurrency: int) -> None:
     a few seconds. When a runner is killed, another goes on where it stopped, and repeats no finished row. SIGTERM
     hands over at once; jobs that run go on.
 
-    The end of each batch is told to the webhook in TOKENFLEET_WEBHOOK_URL, signed with the secret in
-    TOKENFLEET_WEBHOOK_SECRET (or the file that …_SECRET_FILE names), as standardwebhooks.com has it.
-    Ended batches and files are deleted after TOKENFLEET_BATCH_KEEP_S seconds, 30 days by default.
+    \b
+    Environment:
+      TOKENFLEET_STORE            the folder of batches' files, if not --store
+      TOKENFLEET_REDIS_URL        where Redis listens, if not --redis-url
+      TOKENFLEET_REDIS_PASSWORD   its password; or …_PASSWORD_FILE, which names a file
+      TOKENFLEET_REDIS_PATIENCE_S how long Redis is waited for at the start (30)
+      TOKENFLEET_TENANT           runs this tenant's batches only
+      TOKENFLEET_BATCH_LEASE_S    a batch whose runner is silent for so long goes to another (5)
+      TOKENFLEET_BATCH_KEEP_S     ended batches and files are deleted after so long (30 days)
+      TOKENFLEET_WEBHOOK_URL      is told the end of each batch, as standardwebhooks.com has it
+      TOKENFLEET_WEBHOOK_SECRET   signs that, whsec_…; or …_SECRET_FILE, which names a file
+      TOKENFLEET_WEBHOOK_RETRY_S  the first pause before it is told again (5)
 
     \b
     Examples:
@@ -34,8 +44,11 @@ def command(store: Path | None, concurrency: int) -> None:
     4 Redis did not answer at the start.
     """
     settings = load_settings(store=store)
+    from protocol.store import redacted
     from tokenfleet.cli.parent import end_with_parent
     from tokenfleet.runner.process import main
 
     end_with_parent()
-    main(settings, concurrency)
+    # Once Redis has answered, its absence is waited out.
+    with naming_redis(redacted(settings.store_url)):
+        main(settings, concurrency)

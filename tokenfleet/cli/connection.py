@@ -1,7 +1,9 @@
 """A client for the length of a command."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -17,16 +19,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def with_fleet(work: "Callable[[Fleet], Awaitable[T]]", *, fast: bool = False) -> T:
+@contextmanager
+def naming_redis(where: str) -> Iterator[None]:
+    """A Redis that does not answer is named in the error; `where` has no password.
+
+    Raises:
+        StoreUnavailable: instead of one without the name.
+    """
+    try:
+        yield
+    except StoreUnavailable as error:
+        hint = "Start one with `tokenfleet up`, or name another with --redis-url or TOKENFLEET_REDIS_URL."
+        raise StoreUnavailable(f"no Redis answers at {where}", hint) from error
+
+
+def with_fleet(work: "Callable[[Fleet], Awaitable[T]]", *, fast: bool = False, patience_s: float = math.inf) -> T:
     """Connect as the settings say, wait until Redis answers, and run `work`.
 
-    `fast` takes an event loop that is loaded a little slower and runs faster: for what lasts.
+    `fast` takes an event loop that is loaded a little slower and runs faster: for what lasts. `patience_s` is for what
+    can do without: Redis is waited for no longer than that, and than the settings say.
 
     Raises:
         StoreUnavailable: Redis does not answer; the message names where, without its password.
         FleetError: what `work` raises.
     """
-    whole = _with_fleet(load_settings(), work)
+    settings = load_settings()
+    patience_s = min(patience_s, settings.redis_patience_s)
+    whole = _with_fleet(settings.model_copy(update={"redis_patience_s": patience_s}), work)
     if fast:
         import uvloop
 
@@ -40,14 +59,11 @@ async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T
 
     where, patience_s = store.redacted(settings.store_url), settings.redis_patience_s
     async with Fleet(settings=settings) as fleet:
-        try:
+        with naming_redis(where):
             await store.wait_until_up(
                 fleet.redis,
                 patience_s,
                 lambda: click.echo(f"waiting for Redis at {where}, {patience_s:g} s at most …", err=True),
             )
-        except StoreUnavailable as error:
-            hint = "Start one with `tokenfleet up`, or name another with --redis-url or TOKENFLEET_REDIS_URL."
-            raise StoreUnavailable(f"no Redis answers at {where}", hint) from error
         with interruptible():
             return await work(fleet)

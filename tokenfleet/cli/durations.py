@@ -7,6 +7,7 @@ import click
 
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_BARE = re.compile(r"\d+(?:\.\d+)?")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+\Z")
 
 
@@ -17,7 +18,7 @@ def seconds_of(text: str) -> float:
         ValueError: `text` is no duration.
     """
     text = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    if _BARE.fullmatch(text):
         return float(text)
     if not _WHOLE.match(text):
         msg = f"{text!r} is no duration"
@@ -31,6 +32,14 @@ def duration(text: str) -> float:
         return seconds_of(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}: write 90s, 5m, 6h or 1h30m") from None
+
+
+def long_duration(text: str) -> float:
+    """As `duration`, for what lasts minutes or hours: a bare number, which would be seconds, is refused."""
+    if _BARE.fullmatch(text.strip()):
+        text = text.strip()
+        raise click.BadParameter(f"{text} of what? write {text}s, {text}m or {text}h")
+    return duration(text)
 
 
 def in_words(seconds: float) -> str:
@@ -49,3 +58,8 @@ def in_words(seconds: float) -> str:
 def moment(time_ms: int) -> str:
     """A time of Redis's clock as people here read it; empty for 0, which is never."""
     return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") if time_ms else ""
+
+
+def short_moment(time_ms: int) -> str:
+    """The same where there is little room, to the minute and without the year."""
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%m-%d %H:%M")

@@ -16,6 +16,8 @@ LONGEST_RUN_S = 400 * 86_400.0
 """Longer than any batch may last: what ends one is its own expiry."""
 LONGEST_CHORE_S = 60.0
 POLL_S = 0.5
+SIGN_S = 5
+"""How often a runner gives a sign of life, which expires a second later."""
 TRIES = 1_000_000
 """What a job's own tries are limited by stands in the job."""
 RUN, TELL = "run", "tell"
@@ -62,6 +64,7 @@ def _worker(
         max_jobs=most,
         job_timeout=timeout_s,
         keep_result=0,
+        health_check_interval=SIGN_S,
         poll_delay=POLL_S,
         max_tries=TRIES,
         job_serializer=wire.dumps,

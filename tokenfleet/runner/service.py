@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import aiohttp
@@ -127,13 +128,15 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> 
         NotAllowed: the Redis user lacks a right.
     """
     hooks.key_of(settings.webhook_secret)
+    where = store.redacted(settings.store_url)
     # It names no more than our own jobs' ids, and each failure is told by us.
     logging.getLogger("arq").setLevel(logging.CRITICAL)
     first = True
     async with Fleet(settings=settings) as fleet, aiohttp.ClientSession(timeout=_call_time()) as http:
         while True:
             patience_s = settings.redis_patience_s if first else float("inf")
-            await store.wait_until_up(fleet.redis, patience_s, lambda: _log.warning("waiting for Redis"))
+            tell = partial(_log.warning, "waiting for Redis", url=where)
+            await store.wait_until_up(fleet.redis, patience_s, tell)
             first = False
             redis = queues.connect(settings.store_url)
             try:
@@ -143,7 +146,7 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> 
                 if not isinstance(failure, StoreUnavailable | StoreFull):
                     raise failure from error
                 # arq ends with its connection: its jobs were handed over as by a stop, and are taken again.
-                _log.warning("Redis is away", code=failure.code)
+                _log.warning("Redis is away", url=where, code=failure.code)
                 await asyncio.sleep(AGAIN_S)
             finally:
                 await redis.aclose(close_connection_pool=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOOK_S = 0.5
 """How often a batch that is watched is looked at."""
+SIGN_LATE_S = 1.5
+"""A runner that is busy may be so late with its sign of life."""
 BLOCK_LINES = 1_000
 """So many lines of results are read at once."""
 
@@ -186,6 +188,18 @@ class Batches:
             while block := await asyncio.to_thread(_some, lines):
                 for line in block:
                     yield line
+
+    async def has_runner(self) -> bool:
+        """Whether some batch runner is there: without one, what is submitted waits.
+
+        Raises:
+            NotAllowed: the user's rights are from before users could look.
+        """
+        for wait_s in (0.0, SIGN_LATE_S):
+            await asyncio.sleep(wait_s)
+            if await self._patient(lambda: run(self._fleet.redis, batch_reads.runner_lives())):
+                return True
+        return False
 
     def run(self, source: str | Path, target: str | Path, **options: object) -> BatchRun:
         """Run a file in this process, without a runner: `async with fleet.batches.run(…) as run`.

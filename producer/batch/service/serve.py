@@ -11,7 +11,7 @@ from producer.batch.progress import Progress
 from producer.batch.run import run_batch
 from producer.batch.service.owner import Lost, Owner, Terms
 from producer.batch.store import FileStore
-from producer.batch.tally import BatchSummary
+from producer.batch.tally import BatchEnd, BatchSummary
 from producer.batch.workplace import Occupied, Workplace
 from producer.fleet import Fleet
 from protocol import log, reads
@@ -31,6 +31,7 @@ from protocol.errors import (
 T = TypeVar("T")
 MOST_ERRORS = 1_000
 """So many of an input's errors stand in the record; `tokenfleet batch validate` tells all."""
+TOO_MANY_FAILED = BatchError(code="batch_failed", message="more rows failed than max_errors allows", param="max_errors")
 LEAST_S = 0.001
 OVERDUE_MS = 3_600_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -98,7 +99,10 @@ class _Service:
                 raise
             await self._end(BatchStatus.EXPIRED if later else BatchStatus.FAILED, BatchChange(errors=_errors(error)))
             return
-        figures = BatchChange(counts=_counts(summary), usage=_usage(summary), model=summary.model or None)
+        errors = (TOO_MANY_FAILED,) if summary.state is BatchEnd.FAILED else ()
+        figures = BatchChange(
+            counts=_counts(summary), usage=_usage(summary), model=summary.model or None, errors=errors
+        )
         await self._end(BatchStatus(summary.state), figures)
 
     async def _overdue(self) -> bool:

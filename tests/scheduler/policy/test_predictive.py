@@ -7,6 +7,7 @@ import pytest
 
 from protocol.states import Priority
 from scheduler.policy.decision import Decision
+from scheduler.policy.order import LATE_TURN
 from scheduler.policy.predictive import (
     AGING,
     KV_OFFLINE,
@@ -204,6 +205,19 @@ def test_offline_jobs_leave_room_in_the_kv_cache() -> None:
     assert len(refs(choose(jobs, (just,), "predictive"))) == 1
     assert not refs(choose(jobs, (over,), "predictive"))
     assert len(refs(choose(jobs, (over,), "predictive", lately=Lately(online=False)))) == 1
+
+
+@pytest.mark.parametrize(("slots", "fills"), [(1, 1), (2, 1), (4, 3), (8, 7), (20, 18)])
+def test_offline_jobs_leave_places_to_online_ones(slots: int, fills: int) -> None:
+    """Rows may run for minutes: a newcomer can't wait for the end of one."""
+    jobs, alone = (lane(LOW, 40, waited=1_000, of=spec(1)),), worker(slots=slots)
+    assert len(refs(choose(jobs, (alone,), "predictive"))) == fills
+    assert len(refs(choose(jobs, (alone,), "predictive", lately=Lately(online=False)))) == slots
+    filled = worker(slots=slots, held=fills)
+    assert len(refs(choose((lane(HIGH, 40, of=spec(1)), *jobs), (filled,), "predictive"))) == slots - fills
+    overdue = (lane(LOW, 1, waited=600_001, of=SHORT),)
+    turns = [bool(refs(choose(overdue, (filled,), "predictive", turn=turn))) for turn in range(LATE_TURN)]
+    assert turns.count(True) == (slots > fills), "but for their eighth start"
 
 
 def test_a_round_fills_the_step_with_offline_work_and_no_more() -> None:

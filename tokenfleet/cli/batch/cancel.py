@@ -2,15 +2,15 @@
 
 import click
 
+from tokenfleet.cli.batch.options import service_options
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 
 @click.command("cancel")
 @click.argument("batch_id", metavar="BATCH")
-@shared_options
-@json_option
+@service_options
 def command(batch_id: str) -> None:
     """Cancel a submitted batch: rows that run are withdrawn, those that are done stay in its output.
 

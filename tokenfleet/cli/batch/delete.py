@@ -2,16 +2,15 @@
 
 import click
 
+from tokenfleet.cli.batch.options import service_options
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options, store_option, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 
 @click.command("delete")
 @click.argument("batch_id", metavar="BATCH")
-@store_option
-@shared_options
-@json_option
+@service_options
 def command(batch_id: str) -> None:
     """Delete a batch that has ended, its results, and its input where no other batch has it.
 

@@ -2,16 +2,16 @@
 
 import click
 
+from tokenfleet.cli.batch.options import service_options
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 
 @click.command("list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="So many at most.")
 @click.option("--after", default="", metavar="BATCH", help="Those that are older than this one.")
-@shared_options
-@json_option
+@service_options
 def command(limit: int, after: str) -> None:
     """List the batches that were submitted, the newest first.
 

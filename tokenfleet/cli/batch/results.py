@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tokenfleet.cli.batch.options import service_options
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.exits import Exit
-from tokenfleet.cli.options import json_option, shared_options, store_option, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 @click.argument("batch_id", metavar="BATCH")
 @click.option("-o", "--output", type=click.File("wb", lazy=True), help="Where to; stdout by default.")
 @click.option("--partial", is_flag=True, help="Also while it runs: the lines that are there.")
-@store_option
-@shared_options
-@json_option
+@service_options
 @click.pass_context
 def command(context: click.Context, batch_id: str, output: BinaryIO | None, *, partial: bool) -> None:
     """Print a submitted batch's output lines, then its error lines, as OpenAI has them.
@@ -37,9 +36,12 @@ def command(context: click.Context, batch_id: str, output: BinaryIO | None, *, p
     not ended and no part was asked for; 3 it has ended, and some rows failed, or it failed, expired or was cancelled;
     4 Redis is away or the disk is full.
     """
-    from tokenfleet.cli.batch.view import exit_of
+    from tokenfleet.cli.batch.view import exit_of, problems, progress_line
 
     record, count = with_fleet(lambda fleet: _print(fleet, batch_id, output, partial=partial))
+    if not count:
+        for line in (f"no line is there: the batch is {progress_line(record)}", *problems(record)):
+            click.echo(line, err=True)
     if output and wants_json():
         print_json({"id": record.name.id, "status": record.status, "lines": count})
     context.exit(exit_of(record) if record.status.terminal else Exit.CLEAN)

@@ -1,40 +1,32 @@
 """`tokenfleet batch run`: a file of requests in, a file of answers out."""
 
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from protocol.errors import BatchInvalid
 from tokenfleet.cli.batch.invalid import refused
+from tokenfleet.cli.batch.options import EndOptions, RowOptions, SendOptions, end_options, row_options, send_options
 from tokenfleet.cli.batch.running import end, shown
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.durations import duration
 from tokenfleet.cli.options import json_option, shared_options
 
 if TYPE_CHECKING:
     from producer.batch import BatchSummary
-    from producer.batch.options import OnInvalid, Order
+    from producer.batch.options import Order
     from producer.fleet import Fleet
 
 
-class Options(TypedDict):
+class Options(RowOptions, EndOptions, SendOptions):
     """The options of `batch run`, as click hands them over."""
 
     source: str
     target: str
     errors: str | None
-    model: str | None
     limit: int | None
-    priority: str
-    deadline: float | None
     order: "Order"
-    on_invalid: "OnInvalid"
-    dedup: bool
-    max_errors: int | None
     resume: bool
     overwrite: bool
-    window: int
-    durable: bool
 
 
 @click.command("run")
@@ -43,16 +35,9 @@ class Options(TypedDict):
 )
 @click.option("-o", "--output", "target", required=True, metavar="OUT", help="The answers; - is stdout, .gz is packed.")
 @click.option("--errors", metavar="ERR", help="The lines of failed rows go there.  [default: to OUT too]")
-@click.option("--model", help="Run all rows on this model, whatever they name.")
 @click.option("--limit", type=click.IntRange(1), help="Take only the first N rows.")
-@click.option(
-    "--priority",
-    type=click.Choice(["medium", "low"]),
-    default="medium",
-    show_default=True,
-    help="medium: a batch; low: whenever there is room.",
-)
-@click.option("--deadline", type=duration, help="Rows that have not ended by then expire, such as 6h.")
+@row_options
+@end_options()
 @click.option(
     "--order",
     type=click.Choice(["input", "completion"]),
@@ -60,19 +45,9 @@ class Options(TypedDict):
     show_default=True,
     help="Of the output lines; input: OUT is there at the end.",
 )
-@click.option(
-    "--on-invalid",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="Lines that are no requests: refuse the file, or give them an error line.",
-)
-@click.option("--dedup", is_flag=True, help="Rows with equal bodies at temperature 0 run once; each gets the answer.")
-@click.option("--max-errors", type=click.IntRange(0), metavar="N", help="Give up once more than N rows have failed.")
 @click.option("--resume", is_flag=True, help="Go on with a run that broke off, or begin where there was none.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT and ERR if they exist.")
-@click.option("--window", type=click.IntRange(1), default=512, show_default=True, help="Rows in Redis at once.")
-@click.option("--durable", is_flag=True, help="Submit each row until a replica or the disk has it.")
+@send_options
 @shared_options
 @json_option
 @click.pass_context
@@ -125,5 +100,5 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
     from producer.batch import run_batch
 
-    with shown(options["target"]) as show:
+    async with shown(fleet, options["target"]) as show:
         return await run_batch(fleet, **options, on_progress=show)

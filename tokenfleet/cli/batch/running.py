@@ -1,21 +1,23 @@
 """How a batch that a command runs shows itself, and how the command ends."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from tokenfleet.cli.batch.outages import outages_told
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
     from producer.batch import BatchSummary, Progress
+    from producer.fleet import Fleet
 
 
-@contextmanager
-def shown(target: str) -> "Iterator[Callable[[Progress], None]]":
-    """What to call with each news; says how to go on when the run is interrupted."""
+@asynccontextmanager
+async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progress], None]]":
+    """What to call with each news; says when Redis is away, and how to go on when the run is interrupted."""
     from rich.console import Console
 
     from tokenfleet.batch_progress import progress_on
@@ -27,9 +29,13 @@ def shown(target: str) -> "Iterator[Callable[[Progress], None]]":
         last[:] = [news]
         show(news)
 
+    def say(text: str) -> None:
+        console.print(text, style="yellow", soft_wrap=True)
+
     try:
         with progress_on(console) as show:
-            yield keep
+            async with outages_told(fleet, say):
+                yield keep
     except asyncio.CancelledError:
         done = f"{last[0].rows_out} of {last[0].rows_total} rows are done" if last else "no row is done"
         how = "" if target == "-" else "; the same command with --resume goes on"
@@ -44,7 +50,11 @@ def end(summary: "BatchSummary", target: str) -> Exit:
     from tokenfleet.batch_progress import advice, as_table
 
     console = Console(stderr=True, highlight=False)
-    console.print(as_table(summary))
+    if summary.was_over:
+        failed = f", {summary.rows_failed} of them failed" if summary.rows_failed else ""
+        console.print(f"{summary.batch_id} had completed before: {summary.rows_out} rows{failed}", soft_wrap=True)
+    else:
+        console.print(as_table(summary))
     if not summary.clean and target != "-":
         console.print(advice(summary, target), soft_wrap=True)
     if wants_json():

@@ -1,16 +1,23 @@
 """`tokenfleet batch show`: a look at a submitted batch."""
 
+from typing import TYPE_CHECKING
+
 import click
 
+from tokenfleet.cli.batch.options import service_options
+from tokenfleet.cli.batch.runners import tell_if_none
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
+
+if TYPE_CHECKING:
+    from producer.fleet import Fleet
+    from protocol.batches import BatchRecord
 
 
 @click.command("show")
 @click.argument("batch_id", metavar="BATCH")
-@shared_options
-@json_option
+@service_options
 def command(batch_id: str) -> None:
     """Show a submitted batch: its state, its rows, its times, its files, and what is wrong with its input.
 
@@ -23,10 +30,20 @@ def command(batch_id: str) -> None:
     \b
     Exit codes: 0 found, whatever its state; 2 no such batch; 4 Redis is away.
     """
-    record = with_fleet(lambda fleet: fleet.batches.get(batch_id))
+    with_fleet(lambda fleet: _show(fleet, batch_id))
+
+
+async def _show(fleet: "Fleet", batch_id: str) -> None:
+    record = await fleet.batches.get(batch_id)
     if wants_json():
         print_json(record.as_json())
-        return
+    else:
+        _print(record)
+    if not record.status.terminal:
+        await tell_if_none(fleet)
+
+
+def _print(record: "BatchRecord") -> None:
     from tokenfleet.cli.batch.view import as_lines, problems
 
     for name, value in as_lines(record):

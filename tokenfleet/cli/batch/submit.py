@@ -1,14 +1,15 @@
 """`tokenfleet batch submit`: give a file to the batch runners."""
 
 import sys
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from protocol.errors import InvalidRequest
+from tokenfleet.cli.batch.options import EndOptions, RowOptions, end_options, row_options, service_options
+from tokenfleet.cli.batch.runners import tell_if_none
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.durations import duration
-from tokenfleet.cli.options import json_option, shared_options, store_option, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -16,45 +17,21 @@ if TYPE_CHECKING:
     from protocol.batches import BatchRecord
 
 
-class Options(TypedDict):
+class Options(RowOptions, EndOptions):
     """The options of `batch submit`, as click hands them over."""
 
     source: str
-    model: str | None
-    priority: str
-    deadline: float
     metadata: tuple[str, ...]
-    on_invalid: str
-    dedup: bool
-    max_errors: int | None
 
 
 @click.command("submit")
 @click.option(
     "-i", "--input", "source", required=True, metavar="IN", help="A file, - for stdin, or a stored file's id."
 )
-@click.option("--model", help="Run all rows on this model, whatever they name.")
-@click.option(
-    "--priority",
-    type=click.Choice(["medium", "low"]),
-    default="medium",
-    show_default=True,
-    help="medium: a batch; low: whenever there is room.",
-)
-@click.option("--deadline", type=duration, default="24h", show_default=True, help="Rows not ended by then expire.")
+@row_options
+@end_options(deadline="24h")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Kept with the batch; up to 16 of them.")
-@click.option(
-    "--on-invalid",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="fail: one bad line and nothing runs; skip: the others run.",
-)
-@click.option("--dedup", is_flag=True, help="Run rows with the same body at temperature 0 once.")
-@click.option("--max-errors", type=click.IntRange(0), help="The batch fails once more than N rows have.", metavar="N")
-@store_option
-@shared_options
-@json_option
+@service_options
 def command(**options: Unpack[Options]) -> None:
     """Put IN into the store and have a batch runner run it; prints the batch's id at once.
 
@@ -71,14 +48,19 @@ def command(**options: Unpack[Options]) -> None:
     Exit codes: 0 submitted, 2 the file can't be opened, no store is set, or an option is wrong, 4 Redis is away, or it
     or the store's disk is full.
     """
-    record = with_fleet(lambda fleet: _submit(fleet, options))
+    with_fleet(lambda fleet: _submit(fleet, options))
+
+
+async def _submit(fleet: "Fleet", options: Options) -> None:
+    record = await _put(fleet, options)
     if wants_json():
         print_json(record.as_json())
     else:
         click.echo(record.name.id)
+    await tell_if_none(fleet)
 
 
-async def _submit(fleet: "Fleet", options: Options) -> "BatchRecord":
+async def _put(fleet: "Fleet", options: Options) -> "BatchRecord":
     source, rest = options["source"], {name: value for name, value in options.items() if name != "source"}
     rest["metadata"] = _pairs(options["metadata"])
     if source == "-":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from protocol.errors import FleetError
+from protocol.errors import FleetError, StoreUnavailable
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import json_option, load_settings, shared_options, wants_json
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from protocol.messages import ModelRecord
 
 PAGE_ROWS = 1_000
+PATIENCE_S = 2.0
+"""The lines can be judged without Redis, and are meanwhile waited for."""
 
 
 @click.command("validate")
@@ -71,7 +73,9 @@ def command(context: click.Context, given: str, model: str, *, offline: bool) ->
 def _served() -> "tuple[Mapping[str, ModelRecord] | None, FleetError | None]":
     """The models that the fleet knows; or why it can't be asked: the lines are told all the same."""
     try:
-        return with_fleet(lambda fleet: fleet.models()), None
+        return with_fleet(lambda fleet: fleet.models(), patience_s=PATIENCE_S), None
+    except StoreUnavailable as error:
+        return None, StoreUnavailable(error.message, f"{error.hint}\nOr leave the fleet out of it: --offline.")
     except FleetError as error:
         return None, error
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from protocol.batches import BatchRecord, BatchStatus
 from protocol.wire import JsonObject
-from tokenfleet.cli.durations import moment
+from tokenfleet.cli.durations import moment, short_moment
 from tokenfleet.cli.exits import Exit
 from tokenfleet.terminal import harmless
 
@@ -64,14 +64,12 @@ def as_table(records: Sequence[BatchRecord]) -> RenderableType:
         return Text("no batch was submitted")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("batch", "created", "status", "rows", "failed", "model"):
-        # Ids are there to be copied.
-        table.add_column(
-            heading, overflow="fold", no_wrap=heading == "batch", min_width=30 if heading == "batch" else None
-        )
+        # Ids are there to be copied, and whole at 80 columns: only a model's name is folded.
+        table.add_column(heading, overflow="fold", no_wrap=heading != "model")
     for record in records:
         counts = record.counts
         done = f"{counts.completed + counts.failed}/{counts.total or '?'}"
-        created = moment(record.times_ms[BatchStatus.VALIDATING])
+        created = short_moment(record.times_ms[BatchStatus.VALIDATING])
         model = harmless(record.model or record.spec.model or "")
         table.add_row(record.name.id, created, str(record.status), done, str(counts.failed), model)
     return table

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokenfleet.cli.batch.options import service_options
+from tokenfleet.cli.batch.runners import tell_if_none
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("watch")
 @click.argument("batch_id", metavar="BATCH")
-@shared_options
-@json_option
+@service_options
 @click.pass_context
 def command(context: click.Context, batch_id: str) -> None:
     """Print where a submitted batch stands whenever that changes, until it has ended. Ctrl-C: the batch goes on.
@@ -44,6 +45,8 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
     from tokenfleet.cli.batch.view import progress_line
 
     last = await fleet.batches.get(batch_id)
+    if not last.status.terminal:
+        await tell_if_none(fleet)
     async for last in fleet.batches.watch(batch_id):
         if wants_json():
             print_json(last.as_json())
