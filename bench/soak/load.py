@@ -4,7 +4,8 @@ import asyncio
 import random
 import sys
 import tempfile
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -16,17 +17,26 @@ from producer.events import End
 from producer.fleet import Fleet
 from producer.jobs import Job
 from protocol import wire
+from protocol.store import CONNECTIONS
 
 LOOK_EACH = 100
 """Each so manieth job is looked at, and the fleet's status read."""
 CANCEL_EACH = 50
 
 
+@asynccontextmanager
+async def _fleet(url: str) -> AsyncIterator[Fleet]:
+    """A client whose pool is full: a pool grows with its busiest moment, up to its bound. What grows then is a leak."""
+    async with Fleet(settings=settings(url)) as fleet:
+        await fleet.ready(MODEL)
+        await asyncio.gather(*(fleet.redis.ping() for _ in range(CONNECTIONS)))
+        yield fleet
+
+
 async def dialogue(url: str, kept: int) -> None:
     """Single jobs at a steady rate: submitted, followed, looked at, cancelled, forgotten but for each `kept`th."""
     chance, loop = random.Random(1), asyncio.get_running_loop()
-    async with Fleet(settings=settings(url)) as fleet, asyncio.TaskGroup() as group:
-        await fleet.ready(MODEL)
+    async with _fleet(url) as fleet, asyncio.TaskGroup() as group:
         due_s = loop.time()
         for number in count():
             length = chance.randint(8, 64)
@@ -58,8 +68,7 @@ async def batches(url: str, _: int) -> None:
             for number in range(BATCH_ROWS):
                 row = {"custom_id": str(number), "method": "POST", "url": "/v1/completions"}
                 lines.write(wire.dumps(row | {"body": body | {"prompt": f"row {number}"}}) + b"\n")
-        async with Fleet(settings=settings(url)) as fleet:
-            await fleet.ready(MODEL)
+        async with _fleet(url) as fleet:
             while True:
                 await run_batch(fleet, source, target, window=32, overwrite=True)
                 await asyncio.sleep(2)
