@@ -23,7 +23,7 @@ async def both(settings: Settings) -> list[NotTrusted]:
     async def second() -> NotTrusted | None:
         return refused(settings)
 
-    word = await eventually(second)
+    word = await eventually(second, 20)
     assert word
     return [*told, word]
 

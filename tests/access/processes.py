@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +37,10 @@ class Roles:
         """Note the command lines of all roles and of their children, as `ps` shows them."""
         for role in self.running.values():
             mother = psutil.Process(role.pid)
-            self.seen |= {" ".join(one.cmdline()) for one in [mother, *mother.children(recursive=True)]}
+            for one in [mother, *mother.children(recursive=True)]:
+                # A child may end in between.
+                with suppress(psutil.NoSuchProcess):
+                    self.seen.add(" ".join(one.cmdline()))
 
     def command(self, *arguments: str, stdin: str = "", **more: str) -> str:
         """What a command prints, to both of its outputs."""
