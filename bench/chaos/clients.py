@@ -8,6 +8,7 @@ from bench.chaos.journal import Journal, digest, read
 from bench.chaos.plan import Plan, handle_of, request_of
 from producer.events import End, Restart, Tokens, Truncated
 from producer.fleet import Fleet
+from producer.follow import BEHIND
 from producer.jobs import Job
 from protocol.errors import FleetError, UnknownJob
 from protocol.states import State
@@ -111,8 +112,11 @@ class _Observer:
                 match event:
                     case Tokens():
                         self._hear(event)
-                    case Restart():
+                    case Restart(reason):
                         self._text = ""
+                        if reason == BEHIND:
+                            # What it has heard is lost: the same frames may come once more.
+                            self._place = (0, 0)
                     case Truncated():
                         self._whole = False
                     case End():
