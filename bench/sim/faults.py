@@ -232,6 +232,7 @@ class Injector:
         """Redis's clock jumps by an hour, as at a failover; one that went back is set right long after."""
         if self._store.jumped_s:
             return False
+        self._store.drop_expired()
         self._store.jumped_s = self._chance.choice((-HOUR_S, HOUR_S))
         if self._store.jumped_s < 0:
             self._at(END_S + RIGHT_AFTER_S, self._set_clock_right)

@@ -120,6 +120,13 @@ class Store:
             self._entries[name] = Entry(item.expireat is not None, _decoded(item.value))
         return changed.union(ended)
 
+    def drop_expired(self) -> None:
+        """As Redis does by itself ten times a second: what has ended does not live again when the clock goes back."""
+        self.look()
+        items = self._data._dict
+        for key in [key for key, item in items.items() if self._data.expired(item)]:
+            del items[key]
+
     def _shortened(self) -> set[str]:
         """Streams that lost an entry: fakeredis's XDEL does not count as a write."""
         entries = self._entries
