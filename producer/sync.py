@@ -63,29 +63,29 @@ class SyncFleet:
         answers = self._run(self._fleet.submit_many(requests, durable=durable))
         return [answer if isinstance(answer, FleetError) else self._job(answer) for answer in answers]
 
-    def job(self, handle: AnyHandle) -> JobInfo:
+    def job(self, handle: "AnyHandle | SyncJob") -> JobInfo:
         """As `Fleet.job`."""
-        return self._run(self._fleet.job(handle))
+        return self._run(self._fleet.job(_plain(handle)))
 
-    def result(self, handle: AnyHandle, timeout: float | None = None) -> Outcome:
+    def result(self, handle: "AnyHandle | SyncJob", timeout: float | None = None) -> Outcome:
         """As `Fleet.result`."""
-        return self._run(self._fleet.result(handle, timeout))
+        return self._run(self._fleet.result(_plain(handle), timeout))
 
-    def follow(self, handle: AnyHandle, after: str = "") -> Generator[Event, None, None]:
+    def follow(self, handle: "AnyHandle | SyncJob", after: str = "") -> Generator[Event, None, None]:
         """As `Fleet.follow`."""
-        return self._iterate(self._fleet.follow(handle, after))
+        return self._iterate(self._fleet.follow(_plain(handle), after))
 
-    def text(self, handle: AnyHandle) -> Generator[str, None, None]:
+    def text(self, handle: "AnyHandle | SyncJob") -> Generator[str, None, None]:
         """As `Fleet.text`."""
-        return self._iterate(self._fleet.text(handle))
+        return self._iterate(self._fleet.text(_plain(handle)))
 
-    def cancel(self, handle: AnyHandle) -> State:
+    def cancel(self, handle: "AnyHandle | SyncJob") -> State:
         """As `Fleet.cancel`."""
-        return self._run(self._fleet.cancel(handle))
+        return self._run(self._fleet.cancel(_plain(handle)))
 
-    def forget(self, handle: AnyHandle, attempt: int) -> bool:
+    def forget(self, handle: "AnyHandle | SyncJob", attempt: int) -> bool:
         """As `Fleet.forget`."""
-        return self._run(self._fleet.forget(handle, attempt))
+        return self._run(self._fleet.forget(_plain(handle), attempt))
 
     def models(self) -> dict[str, ModelRecord]:
         """As `Fleet.models`."""
@@ -176,6 +176,10 @@ async def _next(items: AsyncGenerator[T, None]) -> tuple[T] | None:
         return (await anext(items),)
     except StopAsyncIteration:
         return None
+
+
+def _plain(handle: "AnyHandle | SyncJob") -> AnyHandle:
+    return handle.handle if isinstance(handle, SyncJob) else handle
 
 
 async def _make(url: str | None, tenant: str, settings: Settings | None) -> Fleet:

@@ -111,7 +111,7 @@ class Handle:
         """
         parts = text.split(".", 3)
         if len(parts) != 4 or not _NUMBER.match(parts[1]):
-            msg = "invalid handle: it reads POOL.SHARD.TENANT.ID, as `submit` prints it"
+            msg = "invalid handle: it reads POOL.SHARD.TENANT.ID, as `submit` and x-request-id tell it"
             raise InvalidId(msg)
         pool, number, tenant, own_id = parts
         shard = Shard(check_name("pool", pool), int(number))

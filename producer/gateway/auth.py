@@ -1,5 +1,6 @@
 """Who is asking, and what it may: API keys looked up in Redis."""
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
@@ -102,3 +103,28 @@ class Everybody:
         """The same for each key, and for none."""
         del key
         return self._grant
+
+
+class UntilKeys:
+    """Lets everybody in while no key was ever created, and from the first one on those who have a key.
+
+    So a gateway that was left open does not stay so beside the limits that an operator has just given out.
+    """
+
+    def __init__(self, stored: StoredKeys, clock: Clock | None = None) -> None:
+        """Ask `stored` every `FRESH_S` seconds whether there is a key by now."""
+        self._stored, self._everybody = stored, Everybody()
+        self._clock = clock or SystemClock()
+        self._open_until, self._closed = -math.inf, False
+
+    async def find(self, key: str) -> Grant | None:
+        """What this key may, or whoever has none.
+
+        Raises:
+            StoreUnavailable: Redis stayed away.
+        """
+        now = self._clock.monotonic()
+        if not self._closed and now >= self._open_until:
+            self._closed = await self._stored.any_created()
+            self._open_until = now + FRESH_S
+        return await (self._stored if self._closed else self._everybody).find(key)

@@ -67,6 +67,16 @@ def test_a_script_submits_follows_and_waits(fleet: SyncFleet) -> None:
         fleet.result(job.handle)
 
 
+def test_the_client_takes_a_job_where_it_takes_a_handle(fleet: SyncFleet) -> None:
+    fleet.ready(MODEL, timeout=5)
+    job = fleet.submit(model=MODEL, messages=CHAT, stream=True)
+    assert "".join(fleet.text(job)) == fleet.result(job, timeout=5).text == "hello there "
+    end = list(fleet.follow(job))[-1]
+    assert isinstance(end, End)
+    assert fleet.job(job).record.state is fleet.cancel(job) is State.COMPLETED
+    assert fleet.forget(job, end.outcome.attempt)
+
+
 def test_many_and_their_refusals(fleet: SyncFleet) -> None:
     good, bad = fleet.submit_many([JobRequest(model=MODEL, messages=CHAT), JobRequest(model=MODEL, prompt="")])
     assert isinstance(good, SyncJob)

@@ -66,6 +66,12 @@ def test_stdout_has_the_key_alone_and_the_list_all_but_the_key() -> None:
     assert secret[:-4] not in shown
 
 
+def test_an_id_stays_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    (made,) = said_json("create", *MADE)
+    assert str(made["id"]) in ran("list").stdout
+
+
 def test_json_has_the_key_once() -> None:
     (made,) = said_json("create")
     assert str(made.pop("key")).startswith("tf-")

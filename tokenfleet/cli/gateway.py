@@ -29,7 +29,10 @@ _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
 @click.option("--host", default=LOOPBACK, show_default=True, help="Where it listens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option(
-    "--open", "everybody", is_flag=True, help="While there are no keys, let everybody in, as the tenant `default`."
+    "--open",
+    "everybody",
+    is_flag=True,
+    help="Until the first key is created, let everybody in, as the tenant `default`.",
 )
 @click.option("--wait", type=_SECONDS, default=600.0, show_default=True, help="Seconds for an answer in one piece.")
 @click.option(
@@ -165,19 +168,19 @@ async def _serve(
 
 
 async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
-    """Who is let in: those with a key, and everybody only where there is none and that was asked for.
+    """Who is let in: those with a key, and everybody only while there is none and where that was asked for.
 
     Raises:
         SetupError: nobody could be.
     """
-    from producer.gateway.auth import Everybody, StoredKeys
+    from producer.gateway.auth import StoredKeys, UntilKeys
     from protocol.errors import SetupError
 
     stored = StoredKeys(fleet.redis, fleet.settings.redis_patience_s)
+    if everybody:
+        return UntilKeys(stored)
     if await stored.any_created():
         return stored
-    if everybody:
-        return Everybody()
     hint = "Create one with `tokenfleet keys create`, or let everybody in with --open."
     raise SetupError("no API key was ever created, so nobody could come in", hint)
 

@@ -20,7 +20,8 @@ def as_table(found: Sequence[NamedKey]) -> RenderableType:
         return Text("no key was created")
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for name in ("id", "ends", "tenant", "may", "limits", "created", "revoked", "note"):
-        table.add_column(name, overflow="fold")
+        # Whole in a narrow terminal too: `keys revoke` wants it.
+        table.add_column(name, overflow="fold", no_wrap=name == "id")
     for key in found:
         record = key.record
         when = moment(record.created_ms), moment(record.revoked_ms)
