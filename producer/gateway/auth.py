@@ -91,6 +91,28 @@ class StoredKeys:
         return await patiently(lambda: run(self._redis, api_keys.count()), self._patience_s) > 0
 
 
+class UntilFirstKey:
+    """Lets everybody in until a key is created, here or elsewhere; from then on those who have one."""
+
+    def __init__(self, stored: StoredKeys, clock: Clock | None = None) -> None:
+        """Look every `FRESH_S` seconds whether there is a key."""
+        self._stored, self._everybody = stored, Everybody()
+        self._clock = clock or SystemClock()
+        self._looked_s = -FRESH_S
+        self._guarded = False
+
+    async def find(self, key: str) -> Grant | None:
+        """What the key may, or whoever has none.
+
+        Raises:
+            StoreUnavailable: Redis stayed away.
+        """
+        now = self._clock.monotonic()
+        if not self._guarded and now - self._looked_s >= FRESH_S:
+            self._guarded, self._looked_s = await self._stored.any_created(), now
+        return await (self._stored if self._guarded else self._everybody).find(key)
+
+
 class Everybody:
     """Lets everybody in, as one tenant and without limits: for a gateway that only its owner can reach."""
 

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.fleet import Fleet
-from producer.gateway.auth import FRESH_S, MOST_KEPT, Everybody, Grant, StoredKeys
+from producer.gateway.auth import FRESH_S, MOST_KEPT, Everybody, Grant, StoredKeys, UntilFirstKey
 from producer.keys import create_key, list_keys, revoke_key
 from protocol import api_keys, keys
 from protocol.call import run
@@ -136,6 +136,22 @@ async def test_a_gateway_can_tell_whether_there_ever_were_keys(fleet: Fleet) -> 
     _, key = await create_key(fleet)
     await revoke_key(fleet, key.id)
     assert await ring.any_created()
+
+
+async def test_an_open_gateway_asks_for_keys_once_there_is_one(fleet: Fleet) -> None:
+    clock = Turned()
+    ring = UntilFirstKey(StoredKeys(fleet.redis, 5, clock), clock)
+    assert await ring.find("") == Grant("default", "")
+    secret, key = await create_key(fleet, tenant="acme")
+    assert await ring.find("") == Grant("default", "")
+    clock.now += FRESH_S
+    assert await ring.find("") is None
+    found = await ring.find(secret)
+    assert found
+    assert found.tenant == "acme"
+    await revoke_key(fleet, key.id)
+    clock.now += FRESH_S
+    assert await ring.find(secret) is await ring.find("") is None
 
 
 async def test_everybody_counts_for_no_key() -> None:

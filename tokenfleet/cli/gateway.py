@@ -165,19 +165,19 @@ async def _serve(
 
 
 async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
-    """Who is let in: those with a key, and everybody only where there is none and that was asked for.
+    """Who is let in: those with a key, and everybody only as long as there is none and where that was asked for.
 
     Raises:
         SetupError: nobody could be.
     """
-    from producer.gateway.auth import Everybody, StoredKeys
+    from producer.gateway.auth import StoredKeys, UntilFirstKey
     from protocol.errors import SetupError
 
     stored = StoredKeys(fleet.redis, fleet.settings.redis_patience_s)
     if await stored.any_created():
         return stored
     if everybody:
-        return Everybody()
+        return UntilFirstKey(stored)
     hint = "Create one with `tokenfleet keys create`, or let everybody in with --open."
     raise SetupError("no API key was ever created, so nobody could come in", hint)
 
