@@ -3,9 +3,10 @@
 import gzip
 import zlib
 from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from protocol import wire
 from protocol.errors import InvalidRequest
@@ -45,7 +46,7 @@ def _first(path: Path, find: Callable[[JsonObject], T | None]) -> T | None:
     return None
 
 
-def _lines(reader: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+def _lines(reader: BufferedIOBase) -> Iterator[bytes]:
     left = BYTES_LOOKED_AT
     while line := reader.readline(left):
         left -= len(line)
