@@ -1,6 +1,5 @@
 """Who is asking, and what it may: API keys looked up in Redis."""
 
-import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
@@ -92,6 +91,28 @@ class StoredKeys:
         return await patiently(lambda: run(self._redis, api_keys.count()), self._patience_s) > 0
 
 
+class UntilFirstKey:
+    """Lets everybody in until a key is created, here or elsewhere; from then on those who have one."""
+
+    def __init__(self, stored: StoredKeys, clock: Clock | None = None) -> None:
+        """Look every `FRESH_S` seconds whether there is a key."""
+        self._stored, self._everybody = stored, Everybody()
+        self._clock = clock or SystemClock()
+        self._looked_s = -FRESH_S
+        self._guarded = False
+
+    async def find(self, key: str) -> Grant | None:
+        """What the key may, or whoever has none.
+
+        Raises:
+            StoreUnavailable: Redis stayed away.
+        """
+        now = self._clock.monotonic()
+        if not self._guarded and now - self._looked_s >= FRESH_S:
+            self._guarded, self._looked_s = await self._stored.any_created(), now
+        return await (self._stored if self._guarded else self._everybody).find(key)
+
+
 class Everybody:
     """Lets everybody in, as one tenant and without limits: for a gateway that only its owner can reach."""
 
@@ -103,28 +124,3 @@ class Everybody:
         """The same for each key, and for none."""
         del key
         return self._grant
-
-
-class UntilKeys:
-    """Lets everybody in while no key was ever created, and from the first one on those who have a key.
-
-    So a gateway that was left open does not stay so beside the limits that an operator has just given out.
-    """
-
-    def __init__(self, stored: StoredKeys, clock: Clock | None = None) -> None:
-        """Ask `stored` every `FRESH_S` seconds whether there is a key by now."""
-        self._stored, self._everybody = stored, Everybody()
-        self._clock = clock or SystemClock()
-        self._open_until, self._closed = -math.inf, False
-
-    async def find(self, key: str) -> Grant | None:
-        """What this key may, or whoever has none.
-
-        Raises:
-            StoreUnavailable: Redis stayed away.
-        """
-        now = self._clock.monotonic()
-        if not self._closed and now >= self._open_until:
-            self._closed = await self._stored.any_created()
-            self._open_until = now + FRESH_S
-        return await (self._stored if self._closed else self._everybody).find(key)

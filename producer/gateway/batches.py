@@ -117,9 +117,9 @@ async def cancel(request: Request) -> Response:
 
 async def _create(request: Request) -> Response:
     gateway, grant = await _asked(request)
-    gateway.check_open()
     store = store_at(gateway.fleet.settings.store)
     asked = BatchRequest.of(await read_object(request, BODY_BYTES, gateway.options.body_s))
+    gateway.check_open()
     spec = await asyncio.to_thread(_described, asked, grant, store)
     key = request.headers.get(IDEMPOTENCY, "")
     return answered((await Batches(gateway.fleet, grant.tenant).create(spec, key)).as_json())

@@ -55,6 +55,9 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
     _head_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0
+    _untold_bytes = 0
+    """What has come since the parser last told something of this head."""
+    _in_head = False
     _in_body = False
     _refused = False
 
@@ -75,11 +78,21 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
             # Closed while it sends, its system would throw our answer away.
             self._pass_over(data)
         elif not self.transport.is_closing():
+            if self.timeout_keep_alive_task and not self._timer:
+                # Any byte ends uvicorn's wait for the next request: a line's end too, which begins none.
+                self._wait_for(HEAD_S)
+            self._untold_bytes += len(data)
             super().data_received(data)
+            # The parser keeps a header to itself until it is whole, however long it becomes.
+            if self._in_head and self._untold_bytes > HEAD_BYTES:
+                self._refuse()
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._head_bytes = 0
+        if self._refused:
+            return
+        self._in_head = True
+        self._head_bytes = self._untold_bytes = 0
         self._wait_for(HEAD_S)
         super().on_message_begin()
 
@@ -97,7 +110,7 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
         """Answer it, or refuse it."""
         if not self._refused:
             self._stop_waiting()
-            self._in_body, self._unread_bytes = True, 0
+            self._in_head, self._in_body, self._unread_bytes = False, True, 0
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -122,13 +135,16 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
             self._wait_for(LINGER_S)
 
     def _fits(self, *parts: bytes) -> bool:
+        self._untold_bytes = 0
         self._head_bytes += sum(map(len, parts))
-        if self._head_bytes > HEAD_BYTES and not self._refused:
-            self._refused = True
+        if self._head_bytes > HEAD_BYTES:
             self._refuse()
         return not self._refused
 
     def _refuse(self) -> None:
+        if self._refused:
+            return
+        self._refused = True
         body = dumps(_TOO_LARGE.body)
         head = (
             "HTTP/1.1 431 Request Header Fields Too Large\r\n"

@@ -10,7 +10,7 @@ from producer.gateway.answers import REQUEST_ID, ended, failed
 from producer.gateway.auth import Grant
 from producer.gateway.failures import closing_down, failure_of, path_of
 from producer.gateway.ratelimits import left_of
-from producer.gateway.reading import raw_limit, read_object
+from producer.gateway.reading import read_object
 from producer.gateway.relay import Relay
 from producer.gateway.state import Gateway, gateway_of
 from producer.gateway.stays import Ended
@@ -52,9 +52,9 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     """
     asked_s, gateway = perf_counter(), gateway_of(request)
     grant = await gateway.admit(request)
+    body = await read_object(request, gateway.fleet.settings.max_body_bytes, gateway.options.body_s)
+    # Not before the body: it may take longer than the gateway has.
     gateway.check_open()
-    limit = raw_limit(gateway.fleet.settings.max_body_bytes)
-    body = await read_object(request, limit, gateway.options.body_s)
     asked = _allowed(gateway, grant, endpoint, body, Wishes.of(request.headers, body.pop("fleet", None)))
     (submitted,) = await gateway.fleet.submit_many([asked.job])
     job = value_of(submitted)

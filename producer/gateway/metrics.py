@@ -8,6 +8,7 @@ from protocol.messages import Outcome
 
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 """The histogram's bounds."""
+OPEN_METRICS = "application/openmetrics-text"
 _TOKENS = {"prompt": "prompt_tokens", "completion": "completion_tokens"}
 
 
@@ -60,5 +61,6 @@ class Metrics:
 
     def shown(self, accept: str) -> tuple[bytes, str]:
         """The page in a format that a scraper with this `accept` header reads, and its content type."""
-        encode, kind = choose_encoder(accept)
+        # The header itself is not handed on: a version that is no number is more than the library can bear.
+        encode, kind = choose_encoder(OPEN_METRICS if OPEN_METRICS in accept else "")
         return encode(self._registry), kind

@@ -14,6 +14,8 @@ from protocol.wire import JsonObject
 JSON = "application/json"
 _GZIP = 16 + zlib.MAX_WBITS
 """zlib's way to say: with gzip's header."""
+_PUNCTUATION = (b"{", b"}", b"[", b"]", b",", b":")
+"""Each is a byte in whatever way JSON is written. Reading millions of empty lists holds up all other requests."""
 
 
 def raw_limit(max_body_bytes: int) -> int:
@@ -26,7 +28,7 @@ async def read_object(request: Request, max_bytes: int, timeout_s: float) -> Jso
 
     Raises:
         UnsupportedMedia: it says that it is something else.
-        TooLarge: it has over `max_bytes` bytes, packed or not.
+        TooLarge: it has over `max_bytes` bytes however it is written, or over `raw_limit` as it is, packed or not.
         SlowBody: it has not come within `timeout_s` seconds.
         InvalidJson: it is no JSON object.
         ClientDisconnect: the client left in the middle of it.
@@ -36,18 +38,20 @@ async def read_object(request: Request, max_bytes: int, timeout_s: float) -> Jso
         raise UnsupportedMedia(f"content-type: {JSON} is required")
     try:
         async with asyncio.timeout(timeout_s):
-            data = await _gathered(_unpacked(request, max_bytes), max_bytes)
+            data = await _gathered(request, raw_limit(max_bytes))
     except TimeoutError:
         raise SlowBody(f"the request's body did not come within {timeout_s:g} s") from None
+    if sum(map(data.count, _PUNCTUATION)) > max_bytes:
+        raise _too_large(max_bytes)
     value = wire.loads_of_user(data)
     if not isinstance(value, dict):
         raise InvalidJson("not valid JSON: an object is required")
     return value
 
 
-async def _gathered(pieces: AsyncIterator[bytes], max_bytes: int) -> bytes:
+async def _gathered(request: Request, max_bytes: int) -> bytes:
     data = bytearray()
-    async for piece in pieces:
+    async for piece in _unpacked(request, max_bytes):
         data += piece
         if len(data) > max_bytes:
             raise _too_large(max_bytes)
@@ -70,11 +74,16 @@ async def _unpacked(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
 
 
 async def _gunzipped(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
-    packed = zlib.decompressobj(wbits=_GZIP)
+    packed, size = zlib.decompressobj(wbits=_GZIP), 0
     try:
         async for piece in request.stream():
+            size += len(piece)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
             # One byte more than allowed shows that it is too large, however much would follow.
             yield packed.decompress(piece, max_bytes + 1)
+            if packed.unused_data:
+                raise InvalidJson("not valid JSON: something follows the gzipped body")
     except zlib.error:
         raise InvalidJson("not valid JSON: the body is no gzip file") from None
     if not packed.eof:
@@ -85,4 +94,4 @@ def _too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"the request's body has over {max_bytes} bytes")
 
 
-__all__ = ["ClientDisconnect", "raw_limit", "read_object"]
+__all__ = ["ClientDisconnect", "read_object"]

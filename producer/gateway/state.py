@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 
 from producer.fleet import Fleet
 from producer.gateway.auth import Grant, KeyRing
-from producer.gateway.failures import Unauthenticated, closing_down
+from producer.gateway.failures import Forbidden, Unauthenticated, closing_down
 from producer.gateway.leaving import Leavings
 from producer.gateway.metrics import Metrics
 from producer.gateway.outlet import Pace
@@ -62,13 +62,23 @@ class Gateway:
 
         Raises:
             Unauthenticated: nobody that we know.
+            Forbidden: a page of another origin, where no key is asked for.
             StoreUnavailable: the keys can't be looked at.
         """
         key = _key_of(connection)
         grant = await self.ring.find(key)
         if grant is None:
             raise Unauthenticated("this API key is not known, or was revoked" if key else "no API key was sent", _HINT)
+        if not grant.key_id:
+            self._check_page(connection)
         return grant
+
+    def _check_page(self, connection: HTTPConnection) -> None:
+        """Without a key any page could ask in the place of who looks at it: browsers send what no page may read."""
+        origin, host = connection.headers.get("origin", ""), connection.headers.get("host", "")
+        allowed = origin.endswith(f"://{host}") or not {origin, "*"}.isdisjoint(self.options.origins)
+        if origin and not allowed:
+            raise Forbidden("web pages of other origins may not ask here", "Let them with --cors ORIGIN.")
 
     def check_open(self) -> None:
         """Take no new job while it closes.

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from producer.gateway import connection
 from producer.gateway.connection import HEAD_BYTES
 from protocol.wire import dumps, loads
 from tests.gateway.serving import CHAT, Served
@@ -141,11 +142,13 @@ async def test_members_that_nobody_knows_go_to_the_engine(sim: Served) -> None:
         ({"content-encoding": "br"}, GOOD, 415, "unsupported_media_type"),
         ({"content-encoding": "gzip"}, GOOD, 400, "invalid_json"),
         ({"content-encoding": "gzip"}, gzip.compress(GOOD)[:-9], 400, "invalid_json"),
+        ({"content-encoding": "gzip"}, gzip.compress(GOOD) + b"x", 400, "invalid_json"),
         ({"content-encoding": "gzip"}, gzip.compress(b" " * 50_000_000), 413, "too_large"),
+        ({"content-encoding": "gzip"}, gzip.compress(chat(b"[%b[]]" % (b"[]," * 2_000_000))), 413, "too_large"),
         ({}, chat(b'"%b"' % (b"x" * (2 << 20))), 413, "too_large"),
         ({}, chat(b'"%b"' % (b"x" * (14 << 20))), 413, "too_large"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 async def test_formats_and_sizes(sim: Served, headers: dict[str, str], body: bytes, status: int, code: str) -> None:
     async with sim.http() as http:
@@ -169,13 +172,36 @@ async def test_a_body_without_an_end(sim: Served) -> None:
     answer = asyncio.create_task(reader.readline())
     async with asyncio.timeout(20):
         with pytest.raises(ConnectionError):
-            await _write_for_ever(writer)
+            await _write_for_ever(writer, b"10000\r\n%b\r\n" % (b" " * 65_536))
     assert (await answer).startswith(b"HTTP/1.1 413")
 
 
-async def _write_for_ever(writer: asyncio.StreamWriter) -> None:
+async def test_a_header_without_an_end(sim: Served) -> None:
+    """The parser tells nothing of it, and keeps all of it."""
+    reader, writer = await connect(sim)
+    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nx: ")
+    answer = asyncio.create_task(reader.readline())
+    async with asyncio.timeout(20):
+        with pytest.raises(ConnectionError):
+            await _write_for_ever(writer, b"y" * HEAD_BYTES)
+    assert (await answer).startswith(b"HTTP/1.1 431")
+
+
+async def test_a_line_end_that_begins_no_request(sim: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not keep the connection for ever."""
+    monkeypatch.setattr(connection, "HEAD_S", 0.2)
+    reader, writer = await connect(sim)
+    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    async with asyncio.timeout(10):
+        await reader.readuntil(b'{"status":"ok"}')
+        writer.write(b"\r\n")
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def _write_for_ever(writer: asyncio.StreamWriter, piece: bytes) -> None:
     while True:
-        writer.write(b"10000\r\n%b\r\n" % (b" " * 65_536))
+        writer.write(piece)
         await writer.drain()
 
 

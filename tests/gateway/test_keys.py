@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.fleet import Fleet
-from producer.gateway.auth import FRESH_S, MOST_KEPT, Everybody, Grant, StoredKeys, UntilKeys
+from producer.gateway.auth import FRESH_S, MOST_KEPT, Everybody, Grant, StoredKeys, UntilFirstKey
 from producer.keys import create_key, list_keys, revoke_key
 from protocol import api_keys, keys
 from protocol.call import run
@@ -146,7 +146,7 @@ async def test_everybody_counts_for_no_key() -> None:
 
 async def test_the_first_key_closes_a_gateway_that_was_open_and_a_revocation_opens_none(fleet: Fleet) -> None:
     clock = Turned()
-    ring = UntilKeys(StoredKeys(fleet.redis, 5, clock), clock)
+    ring = UntilFirstKey(StoredKeys(fleet.redis, 5, clock), clock)
     assert await ring.find("") == Grant("default", "")
     secret, key = await create_key(fleet, tenant="acme")
     clock.now += FRESH_S

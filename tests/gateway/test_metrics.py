@@ -82,6 +82,22 @@ async def test_no_label_holds_what_a_client_sent(front: Served) -> None:
     assert not re.search(sent, page, re.IGNORECASE)
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics-text"),
+        ("application/openmetrics-text;version=abc", "application/openmetrics-text"),
+        ("text/plain;version=abc", "text/plain"),
+        ("", "text/plain"),
+    ],
+)
+async def test_the_page_is_in_the_scrapers_format(sim: Served, accept: str, kind: str) -> None:
+    async with sim.http() as http:
+        page = await http.get("/metrics", headers={"accept": accept})
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith(kind)
+
+
 async def test_a_websocket_that_is_refused(front: Served) -> None:
     path = "/v1/requests/{id}/ws"
     with pytest.raises(InvalidStatus):

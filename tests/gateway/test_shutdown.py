@@ -8,6 +8,7 @@ import pytest
 from producer.gateway.outlet import Pace
 from producer.gateway.state import GatewayOptions
 from protocol.states import State
+from protocol.wire import dumps
 from tests.gateway.serving import CHAT, events, serving, taken
 from tests.producer.tiny import TinyWorker
 from tests.support.waiting import eventually
@@ -91,3 +92,21 @@ async def test_a_stream_that_said_nothing_yet_begins_anew_elsewhere(valkey_url: 
         await front.ended.wait()
         assert (await front.gateway.fleet.job(attempt.handle)).record.state is State.CANCELLED
     assert (closing.value.status_code, closing.value.code) == (503, "gateway_closing")
+
+
+async def test_a_body_that_is_complete_after_the_stop_makes_no_job(valkey_url: str, worker: TinyWorker) -> None:
+    """Nobody would be left to answer it, and its client tries again."""
+    body = dumps(CHAT)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n"
+    async with serving(valkey_url) as front, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(front.url.rpartition(":")[2]))
+        writer.write(head.format(len(body)).encode())
+        assert b" 100 " in await reader.readline()
+        front.stop.set()
+        await eventually(lambda: front.gateway.closing)
+        writer.write(body)
+        answer = await reader.read()
+        writer.close()
+    assert b"HTTP/1.1 503 " in answer
+    assert b"gateway_closing" in answer
+    assert await worker.take() == []

@@ -10,10 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
+from producer.gateway.auth import Grant
 from protocol.errors import SetupError
+from protocol.wire import dumps
 from tests.access.certificates import Certificates
-from tests.gateway.serving import CHAT, QUICK, Served, serving, taken
+from tests.gateway.serving import CHAT, QUICK, Ring, Served, serving, taken
 from tests.gateway.test_cli import running
 from tests.producer.tiny import TinyWorker
 from tokenfleet.cli import main as cli
@@ -64,6 +68,26 @@ async def test_other_pages_may_not(shared: Served, front: Served) -> None:
         assert before.status_code in (400, 405)
         assert SHOWN not in before.headers
         assert SHOWN not in looked.headers
+
+
+async def test_no_page_asks_unseen_where_no_key_is_asked_for(
+    shared: Served, worker: TinyWorker, valkey_url: str
+) -> None:
+    """Browsers send a form, or a body without a type, for any page: no answer can be read, but the job would run."""
+    evil = {"origin": "https://evil.example"}
+    path = "/v1/requests/bench.0.default.none"
+    guarded = serving(valkey_url, ring=Ring({"any": Grant("default", "id")}))
+    async with shared.http() as http, guarded as keyed, keyed.http() as bearer:
+        refused = await http.post(PATH, content=dumps(CHAT), headers=evil)
+        own = await http.get(path, headers={"origin": shared.url})
+        named = await http.get(path, headers={"origin": PAGE})
+        with_key = await bearer.get(path, headers=evil)
+        with pytest.raises(InvalidStatus) as socket:
+            await connect(f"{shared.url.replace('http', 'ws')}{path}/ws", additional_headers=evil)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "permission_denied")
+    assert socket.value.response.status_code == 403
+    assert {answer.status_code for answer in (own, named, with_key)} == {404}
+    assert await worker.take() == []
 
 
 async def test_https(valkey_url: str, worker: TinyWorker, certificates: Certificates) -> None:

@@ -168,17 +168,17 @@ async def _serve(
 
 
 async def _ring(fleet: "Fleet", *, everybody: bool) -> "KeyRing":
-    """Who is let in: those with a key, and everybody only while there is none and where that was asked for.
+    """Who is let in: those with a key, and everybody only as long as there is none and where that was asked for.
 
     Raises:
         SetupError: nobody could be.
     """
-    from producer.gateway.auth import StoredKeys, UntilKeys
+    from producer.gateway.auth import StoredKeys, UntilFirstKey
     from protocol.errors import SetupError
 
     stored = StoredKeys(fleet.redis, fleet.settings.redis_patience_s)
     if everybody:
-        return UntilKeys(stored)
+        return UntilFirstKey(stored)
     if await stored.any_created():
         return stored
     hint = "Create one with `tokenfleet keys create`, or let everybody in with --open."

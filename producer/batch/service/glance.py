@@ -2,7 +2,8 @@
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -14,7 +15,8 @@ from protocol.wire import JsonObject
 
 T = TypeVar("T")
 LINES_LOOKED_AT = 1_000
-_LONGEST = 64 * 1024 * 1024
+BYTES_LOOKED_AT = 64 * 1024 * 1024
+"""Unpacked: a small file may hold terabytes."""
 _ENDPOINTS: tuple[Endpoint, ...] = get_args(Endpoint)
 DEFAULT: Endpoint = "/v1/chat/completions"
 
@@ -36,12 +38,19 @@ def _first(path: Path, find: Callable[[JsonObject], T | None]) -> T | None:
     packed = path.suffix == ".gz"
     try:
         with path.open("rb") as plain, gzip.GzipFile(fileobj=plain) if packed else plain as reader:
-            for line in islice(iter(lambda: reader.readline(_LONGEST), b""), LINES_LOOKED_AT):
+            for line in islice(_lines(reader), LINES_LOOKED_AT):
                 if (row := _row(line)) and (found := find(row)):
                     return found
     except (OSError, EOFError, zlib.error):
         pass
     return None
+
+
+def _lines(reader: BufferedIOBase) -> Iterator[bytes]:
+    left = BYTES_LOOKED_AT
+    while line := reader.readline(left):
+        left -= len(line)
+        yield line
 
 
 def _row(line: bytes) -> JsonObject | None:
