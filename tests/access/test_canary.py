@@ -75,6 +75,7 @@ def fleet_of_processes(server: Server, folder: Path, engine: str) -> Iterator[Ro
         made.start("vllm", *common, "--model", "vllm", "--engine", "vllm", "--vllm-python", sys.executable)
         # Nobody listens to its calls: what goes wrong with them is told.
         hook = {"TOKENFLEET_WEBHOOK_URL": "http://127.0.0.1:1/", "TOKENFLEET_WEBHOOK_RETRY_S": "0.1"}
+        (folder / "store").mkdir()
         hook |= {"TOKENFLEET_WEBHOOK_SECRET_FILE": str(folder / "signing"), "TOKENFLEET_STORE": str(folder / "store")}
         made.start("runner", "batch-runner", TOKENFLEET_REDIS_URL=url("runner"), **hook)
         yield made
@@ -171,7 +172,9 @@ async def batches(made: Roles, redis: str, folder: Path) -> list[str]:
         return await asyncio.to_thread(made.command, "batch", *words, **where)
 
     async def run(how: str, ends: str) -> list[str]:
-        name = (await say("submit", "-i", str(file), "--on-invalid", how)).split()[-1]
+        told = (await say("submit", "-i", str(file), "--on-invalid", how)).split()
+        # A word may follow about runners that are not there yet.
+        name = next(word for word in told if word.startswith("batch_"))
         watched, shown = await say("watch", name), await say("show", name, "--json")
         assert ends in shown, shown
         return [watched, shown]
