@@ -40,12 +40,14 @@ async def worker(valkey: Redis) -> TinyWorker:
 async def front(valkey_url: str, worker: TinyWorker, tmp_path: Path) -> AsyncIterator[Served]:
     """A gateway in front of that worker, with a store for files."""
     del worker
+    (tmp_path / "store").mkdir()
     async with serving(valkey_url, store=tmp_path / "store") as served:
         yield served
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> FileStore:
+    (tmp_path / "store").mkdir(exist_ok=True)
     return FileStore(tmp_path / "store")
 
 

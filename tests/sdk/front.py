@@ -58,6 +58,7 @@ def front_of(folder: Path) -> Iterator[Front]:
     server.start()
     try:
         server.load_library()
+        (folder / "store").mkdir()
         store = str(folder / "store")
         worker = ["worker", "--engine", "sim", "--slots", "8", "--context", str(CONTEXT_TOKENS)]
         roles = {
