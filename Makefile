@@ -49,7 +49,7 @@ demo: $(RUN) ## run a whole fleet with a small model: a batch, and a chat that o
 	@$(BIN)/tokenfleet demo $(ARGS)
 
 test: $(DEV) ## run the tests
-	@$(BIN)/python -m pytest -m 'not vllm and not sdk' $(ARGS)
+	@$(BIN)/python -m pytest -m 'not vllm and not sdk and not browser' $(ARGS)
 
 check: $(DEV) ## run all gates: format, lint, types, import rules, tests with coverage
 	@$(BIN)/ruff format --check --quiet .
@@ -62,10 +62,10 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/coverage report
 
 some-tests:
-	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk' -p no:cacheprovider $(SOME) $(ARGS)
+	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk and not browser' -p no:cacheprovider $(SOME) $(ARGS)
 
 other-tests:
-	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk' -p no:cacheprovider $(addprefix --ignore=,$(SOME)) $(ARGS)
+	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk and not browser' -p no:cacheprovider $(addprefix --ignore=,$(SOME)) $(ARGS)
 
 bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
 	@$(BIN)/python -m bench $(ARGS)
