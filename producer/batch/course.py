@@ -54,6 +54,7 @@ class Course:
         self._stopped: asyncio.Future[BatchEnd] = self._loop.create_future()
         self._spared = self._facts.bad
         self._over = False
+        self._collector: Collector | None = None
 
     @classmethod
     async def open(cls, fleet: Fleet, outlets: Outlets, options: BatchOptions, book: Ledger, *, resumed: bool) -> Self:
@@ -81,22 +82,26 @@ class Course:
             # Before the files are opened, which makes those that are not there.
             self._over = self._facts.state == BatchEnd.COMPLETED and self._outlets.whole(self._book)
             self._output = self._outlets.opened(stack, anew=not self._resumed)
-            await in_thread(self._go_on)
+            self._desk = Desk(self._output, self._book, self.summary, self._tell, dedup=self._options.dedup)
+            try:
+                await in_thread(self._go_on)
+            except asyncio.CancelledError:
+                await self._give_up()
+                raise
             ends_at = self._ends_at()
             self._teller = Teller(self.summary, self._window, ends_at, self._loop.time, on_progress, on_row)
             stack.callback(self._teller.end)
             self._teller.tell(())
-            if self._over and not self.summary.rows_unfinished:
+            if self._done:
                 self._outlets.remove_work()
                 return self.summary
-            self._desk = Desk(self._output, self._book, self.summary, self._tell, dedup=self._options.dedup)
             reader = RowReader(self._facts.readable)
             stack.callback(reader.close)
             feeder = Feeder(self._fleet, self._terms(ends_at), reader, self._book, self._window, self._desk)
             late = None if ends_at is None else lambda: self._stop(BatchEnd.EXPIRED)
             collecting = (self._results, self._book, self._window, self._desk, feeder.send, late)
             self._collector = Collector(*collecting)
-            end = await self._guarded(feeder, cancel, ends_at)
+            end = await self._guarded(self._rows(feeder, self._collector), cancel, ends_at)
             await self._finish(end)
         return self.summary
 
@@ -111,30 +116,40 @@ class Course:
                     if isinstance(lines, LineFile):
                         repair(self._book, file, lines, self._facts)
             recount(self.summary, self._book)
-        if self.summary.rows_unfinished or not self._over:
+        if not self._done:
             self._facts = replace(self._facts, state=RUNNING, ended_ms=None)
             self._book.set_facts(self._facts)
 
-    async def _guarded(self, feeder: Feeder, cancel: asyncio.Event | None, ends_at: float | None) -> BatchEnd:
+    async def _guarded(
+        self, rows: Coroutine[None, None, None], cancel: asyncio.Event | None, ends_at: float | None
+    ) -> BatchEnd:
         """How the rows ended. Whatever breaks them off withdraws what is under way, unless it is to go on."""
         try:
-            return await self._until_stopped(self._rows(feeder), cancel, ends_at)
+            return await self._until_stopped(rows, cancel, ends_at)
         except asyncio.CancelledError:
-            if not self._options.keep:
-                await self._finish(BatchEnd.CANCELLED)
+            await self._give_up()
             raise
         except BaseException:
             # What could not be written then can't be now.
             await self._withdraw(None)
             raise
 
-    async def _rows(self, feeder: Feeder) -> None:
+    async def _give_up(self) -> None:
+        """The task was cancelled: from when the files are there, each row gets its line."""
+        if not (self._options.keep or self._done):
+            await self._finish(BatchEnd.CANCELLED)
+
+    @property
+    def _done(self) -> bool:
+        return self._over and not self.summary.rows_unfinished
+
+    async def _rows(self, feeder: Feeder, collector: Collector) -> None:
         refusals = strays.refuse_bad(self._book, self._desk)
         for _ in chain(refusals, strays.answer_stranded(self._book, self._output, self._desk)):
             await asyncio.sleep(0)
         if self._resumed:
-            await self._collector.catch_up()
-        await both(feeder.feed(), self._collector.collect())
+            await collector.catch_up()
+        await both(feeder.feed(), collector.collect())
 
     async def _until_stopped(
         self, rows: Coroutine[None, None, None], cancel: asyncio.Event | None, ends_at: float | None

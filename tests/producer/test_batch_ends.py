@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.batch import desk, retry_failed, run_batch
+from producer.batch.course import Course
 from producer.batch.ledger import Ledger
 from producer.fleet import Fleet
 from protocol import errors
@@ -91,6 +93,35 @@ async def test_an_expired_batch_goes_on_with_a_new_deadline(
     async with serving(worker):
         again = await run_batch(fleet, **options(how), resume=True, deadline=60)
     assert (again.state, again.rows_out, len(lines_of(how))) == ("completed", 6, 6)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_a_task_that_is_cancelled_as_soon_as_its_files_are_there_gives_each_row_its_line(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, keep: bool
+) -> None:
+    write_rows(how["source"], 8)
+    go_on, seen, went_on = Course._go_on, asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(course: Course) -> None:
+        loop.call_soon_threadsafe(seen.set)
+        went_on.wait(timeout=20)
+        go_on(course)
+
+    monkeypatch.setattr(Course, "_go_on", slowly)
+    running = asyncio.create_task(run_batch(fleet, **options(how), keep=keep))
+    await seen.wait()
+    running.cancel()
+    went_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    monkeypatch.undo()
+    if not keep:
+        assert list(codes(lines_of(how)).values()) == ["batch_cancelled"] * 8
+    async with counting(worker) as prompts:
+        assert (await run_batch(fleet, **options(how), resume=True)).rows_out == 8
+    assert len(prompts) == 8
+    assert list(codes(lines_of(how)).values()) == [None] * 8
 
 
 async def test_a_batch_that_is_cancelled_before_it_is_validated_runs_nothing_and_can_not_go_on(
