@@ -129,11 +129,7 @@ class _Held:
 
     def look(self) -> None:
         """Now."""
-        self.peak_bytes = max(self.peak_bytes, run_sync(self._client, Call(("INFO", "memory"), _own_memory)))
-
-
-def _own_memory(told: dict[str, int]) -> int:
-    return told["used_memory"] - told["mem_clients_normal"] - told["mem_aof_buffer"]
+        self.peak_bytes = max(self.peak_bytes, run_sync(self._client, Call(("INFO", "memory"), parts.own_memory)))
 
 
 class _Run:

@@ -38,7 +38,7 @@ def main() -> None:
     most = max(descriptors, key=lambda name: descriptors[name].added)
     most_grown = f"growth of resident memory, %, the most: {worst}"
     targets = [
-        Target("growth of Redis without clients' buffers, %", memory.growth_percent, REDIS_PERCENT, "lower"),
+        Target("growth of Redis without buffers, %", memory.growth_percent, REDIS_PERCENT, "lower"),
         Target(most_grown, resident[worst].growth_percent, RESIDENT_PERCENT, "lower"),
         Target(f"growth of descriptors, the most: {most}", descriptors[most].added, 0, "lower"),
     ]
@@ -84,7 +84,7 @@ async def _sample(
     begin = tell_s = loop.time()
     while loop.time() < begin + seconds:
         await asyncio.sleep(SAMPLE_S)
-        memory.values.append(await run(redis, Call(("INFO", "memory"), _own_memory)))
+        memory.values.append(await run(redis, Call(("INFO", "memory"), parts.own_memory)))
         for name, process in watched.items():
             if process.status() == psutil.STATUS_ZOMBIE:
                 raise SystemExit(f"{name} has ended")
@@ -95,11 +95,6 @@ async def _sample(
             sizes = ", ".join(f"{name} {series.values[-1] / MIB:.1f}" for name, series in resident.items())
             print(f"{loop.time() - begin:.0f} s: Redis {memory.values[-1] / MIB:.1f}, {sizes} MiB", file=sys.stderr)
     return memory, resident, descriptors
-
-
-def _own_memory(told: dict[str, float]) -> float:
-    """Without the clients' buffers: one connection more is no growth, and a leak of them shows in the descriptors."""
-    return float(told["used_memory"]) - float(told["mem_clients_normal"])
 
 
 if __name__ == "__main__":
