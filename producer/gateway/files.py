@@ -1,15 +1,20 @@
 """`/v1/files`: the input and output of batches, in the store that the batch runners have too."""
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
+from producer.gateway.failures import closing_down
 from producer.gateway.paging import after_of, limit_of, page
-from producer.gateway.state import checked_id, gateway_of
+from producer.gateway.state import Gateway, checked_id, gateway_of
+from producer.gateway.stays import Ended
 from producer.gateway.uploads import uploaded
 from protocol.errors import InvalidRequest, UnknownFile
 
@@ -48,7 +53,20 @@ async def content(request: Request) -> Response:
     """
     grant, store = await _asked(request)
     path = await asyncio.to_thread(store.path, grant.tenant, checked_id(request.path_params["id"]))
-    return FileResponse(path, media_type="application/octet-stream")
+    return _Download(gateway_of(request), path, media_type="application/octet-stream")
+
+
+class _Download(FileResponse):
+    """A file on its way out; a gateway that closes waits for it, and breaks it off in the end."""
+
+    def __init__(self, gateway: Gateway, path: Path, *, media_type: str) -> None:
+        super().__init__(path, media_type=media_type)
+        self._stays = gateway.stays
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(Ended):
+            async with self._stays.of_file():
+                await super().__call__(scope, receive, send)
 
 
 async def _put(request: Request) -> Response:
@@ -56,8 +74,11 @@ async def _put(request: Request) -> Response:
     gateway = gateway_of(request)
     gateway.check_open()
     options = gateway.options
-    async with uploaded(request, options.file_bytes, options.body_s) as upload:
-        return answered((await asyncio.to_thread(store.put, grant.tenant, upload.file, upload.filename)).as_json())
+    try:
+        async with gateway.stays.of_file(), uploaded(request, options.file_bytes, options.body_s) as upload:
+            return answered((await asyncio.to_thread(store.put, grant.tenant, upload.file, upload.filename)).as_json())
+    except Ended:
+        raise closing_down() from None
 
 
 async def _list(request: Request) -> Response:

@@ -70,6 +70,25 @@ async def test_a_job_waits_a_moment_for_its_client_to_come_back(valkey_url: str,
             assert await state_of(first, handle) is State.RUNNING
 
 
+async def test_who_comes_back_and_leaves_again_has_its_time_anew(valkey_url: str, worker: TinyWorker) -> None:
+    leave_s, clock = 1.0, asyncio.get_running_loop().time
+    body = STREAM | {"fleet": {"id": "mine"}}
+    async with serving(valkey_url, options=replace(QUICK, leave_s=leave_s)) as front, front.http() as http:
+        handle = await left(http, worker, body)
+        await eventually(lambda: front.gateway.leavings.waiting)
+        long_after = clock() + 0.7 * leave_s
+        await eventually(lambda: clock() > long_after)
+        async with http.stream("POST", "/v1/chat/completions", json=body) as stream:
+            assert (await anext(events(stream.aiter_lines()))).text == "one "
+            second_s = clock()
+
+        async def cancelled() -> bool:
+            return await state_of(front, handle) is State.CANCELLED
+
+        await eventually(cancelled)
+    assert clock() - second_s >= leave_s
+
+
 async def test_who_follows_anew_and_leaves_ends_it_too(front: Served, worker: TinyWorker) -> None:
     async with front.http() as http:
         asked = asyncio.create_task(http.post("/v1/chat/completions", json=STREAM))
