@@ -11,14 +11,17 @@ from starlette.types import Receive, Scope, Send
 from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
-from producer.gateway.failures import closing_down
+from producer.gateway.failures import FilesFull, closing_down
 from producer.gateway.paging import after_of, limit_of, page
 from producer.gateway.state import Gateway, checked_id, gateway_of
 from producer.gateway.stays import Ended
-from producer.gateway.uploads import uploaded
+from producer.gateway.uploads import Upload, declared_bytes, uploaded
 from protocol.errors import InvalidRequest, UnknownFile
+from protocol.wire import JsonObject
 
 MOST_LISTED = 10_000
+MOST_FILES = 20_000
+"""Of a tenant, however small: all are looked at for each upload and for each list."""
 
 
 async def all_files(request: Request) -> Response:
@@ -73,12 +76,33 @@ async def _put(request: Request) -> Response:
     grant, store = await _asked(request)
     gateway = gateway_of(request)
     gateway.check_open()
-    options = gateway.options
+    options, tenant = gateway.options, grant.tenant
+    await asyncio.to_thread(_check_room, store, tenant, declared_bytes(request), options.stored_bytes)
     try:
-        async with gateway.stays.of_file(), uploaded(request, options.file_bytes, options.body_s) as upload:
-            return answered((await asyncio.to_thread(store.put, grant.tenant, upload.file, upload.filename)).as_json())
+        with gateway.uploads.one(f"{tenant}:{grant.key_id}", "uploads"):
+            async with gateway.stays.of_file(), uploaded(request, options.file_bytes, options.body_s) as upload:
+                return answered(await asyncio.to_thread(_kept, store, tenant, upload, options.stored_bytes))
     except Ended:
         raise closing_down() from None
+
+
+def _kept(store: FileStore, tenant: str, upload: Upload, most_bytes: int) -> JsonObject:
+    _check_room(store, tenant, upload.size, most_bytes)
+    return store.put(tenant, upload.file, upload.filename).as_json()
+
+
+def _check_room(store: FileStore, tenant: str, size: int, most_bytes: int) -> None:
+    """Looked at before a file comes, and again once its size is known.
+
+    Raises:
+        FilesFull: with it, the tenant would have more than it may.
+    """
+    used = store.usage(tenant)
+    if used.files >= MOST_FILES or (most_bytes and used.bytes + size > most_bytes):
+        told = (
+            f"the files of tenant {tenant} may be {MOST_FILES}, and have {most_bytes or 'any number of'} bytes in all"
+        )
+        raise FilesFull(told, f"There are {used.files} with {used.bytes} bytes; delete those that are done with.")
 
 
 async def _list(request: Request) -> Response:

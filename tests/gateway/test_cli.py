@@ -72,7 +72,8 @@ def test_a_second_signal_ends_it_at_once(sim_url: str) -> None:
             while httpx.get(f"{gateway.url}/ready", trust_env=False).status_code != 503:
                 pass
             gateway.process.send_signal(signal.SIGTERM)
-            gateway.process.wait(END_S)
+            out, log = gateway.process.communicate(timeout=END_S)
+    assert (gateway.process.returncode, out, log.strip()) == (130, "", "interrupted")
 
 
 def test_without_keys_nobody_is_let_in_by_mistake(valkey_url: str) -> None:
