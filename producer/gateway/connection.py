@@ -156,7 +156,8 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """It is answered, perhaps before all of it was here."""
         super().on_response_complete()
-        if self._in_body:
+        # The body that comes may be the next request's, which is not answered yet.
+        if self._in_body and self.cycle.response_complete:
             self._wait_for(LINGER_S)
 
     def _fits(self, *parts: bytes) -> bool:

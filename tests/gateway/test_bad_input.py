@@ -240,6 +240,23 @@ async def test_what_is_no_http(sim: Served, garbage: bytes) -> None:
     assert (await exchange(sim, garbage)).startswith(b"HTTP/1.1 400")
 
 
+async def test_a_second_request_whose_body_is_slow(sim: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the time for bodies, however soon the first one was answered."""
+    monkeypatch.setattr(connection, "LINGER_S", 0.1)
+    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(GOOD))
+    reader, writer = await connect(sim)
+    writer.write(head + GOOD + head + GOOD[:-1])
+    async with asyncio.timeout(20):
+        answer = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(answer.partition(b"content-length: ")[2].partition(b"\r")[0]))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.4):
+                await reader.read(1)
+        writer.write(GOOD[-1:])
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
+
+
 async def test_a_client_that_leaves_in_the_middle_of_its_body(sim: Served) -> None:
     reader, writer = await connect(sim)
     writer.write(b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{" % PATH.encode())

@@ -21,11 +21,11 @@ from tests.support.builders import SHARD
 from tests.support.servers import Server, free_port
 from tests.support.waiting import eventually
 from tests.worker.stage import FAST, PuppetEngine, Stage, staged
+from worker import startup
 from worker.engine.base import Capacity, EngineDead
 from worker.options import WorkerOptions
 from worker.service import run_worker
 from worker.session import Ending
-from worker import startup
 from worker.startup import wait_for_store
 from worker.stop import StopSignals
 
