@@ -71,8 +71,21 @@ class JobRequest:
     """More members of the body, such as `max_tokens`; a value of None is left out."""
 
 
-def model_of(request: JobRequest) -> str:
-    """The model that the request or its body names; empty when neither does."""
+def check_kind(request: object) -> None:
+    """Take nothing for a request that is none: a dictionary has other members than our fields.
+
+    Raises:
+        InvalidRequest: it is no `JobRequest`.
+    """
+    if not isinstance(request, JobRequest):
+        hint = "A dictionary of its fields is JobRequest(**fields), an OpenAI body is JobRequest(body=body)."
+        raise InvalidRequest(f"a JobRequest is required, not a {type(request).__name__}", hint)
+
+
+def model_of(request: object) -> str:
+    """The model that the request or its body names; empty when neither does, or it is no request."""
+    if not isinstance(request, JobRequest):
+        return ""
     body = request.body if isinstance(request.body, Mapping) else {}
     model = request.model or body.get("model")
     return model if isinstance(model, str) else ""
