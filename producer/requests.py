@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from producer.words import MESSAGE
 from protocol.errors import InvalidRequest
 from protocol.limits import Bucket
 from protocol.messages import Endpoint
@@ -99,8 +100,8 @@ def body_of(request: JobRequest) -> JsonObject:
     """
     if not isinstance(request.body, Mapping | None):
         raise InvalidRequest("body: a mapping is required")
-    if not isinstance(request.messages, Iterable | None):
-        raise InvalidRequest("messages: a list is required")
+    if isinstance(request.messages, str | Mapping) or not isinstance(request.messages, Iterable | None):
+        raise InvalidRequest(f"messages: a list is required, such as [{MESSAGE}]")
     body = dict(request.body or {})
     messages = None if request.messages is None else list(request.messages)
     given = {"model": request.model or None, "messages": messages, "prompt": request.prompt, "input": request.input}

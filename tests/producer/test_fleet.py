@@ -53,6 +53,13 @@ async def test_a_wait_that_ends_first_leaves_the_job_alone(fleet: Fleet, worker:
     assert (await job.info()).record.state is State.QUEUED
 
 
+@pytest.mark.parametrize("messages", ["hello", {"role": "user", "content": "hello"}, 5])
+async def test_messages_are_a_list(fleet: Fleet, worker: TinyWorker, messages: object) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r'messages: a list is required, such as \[\{"role": "user"'):
+        await fleet.submit(model=MODEL, messages=messages)  # type: ignore[arg-type]  # what users send
+    assert await worker.take() == []
+
+
 async def test_what_is_no_request_has_its_error_in_its_place(fleet: Fleet, worker: TinyWorker) -> None:
     fields = {"model": MODEL, "messages": CHAT}
     answers = await fleet.submit_many([fields, JobRequest(**fields), None])  # type: ignore[list-item, arg-type]  # what users send
