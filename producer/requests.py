@@ -100,7 +100,8 @@ def body_of(request: JobRequest) -> JsonObject:
     """
     if not isinstance(request.body, Mapping | None):
         raise InvalidRequest("body: a mapping is required")
-    if isinstance(request.messages, str | Mapping) or not isinstance(request.messages, Iterable | None):
+    chat: object = request.messages
+    if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable | None):
         raise InvalidRequest(f"messages: a list is required, such as [{MESSAGE}]")
     body = dict(request.body or {})
     messages = None if request.messages is None else list(request.messages)

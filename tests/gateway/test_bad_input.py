@@ -102,23 +102,6 @@ async def test_what_breaks_a_rule(sim: Served, path: str, change: dict[str, obje
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"messages": CANARY}, 'messages: a list is required, such as [{"role": "user", "content": "…"}]'),
-        ({"messages": [CANARY]}, 'messages.0: an object is required, such as {"role": "user", "content": "…"}'),
-        ({"fleet": {CANARY: 1}}, "fleet: no such member; there are priority, deadline, tenant, keep, id, "),
-        ({"fleet": CANARY}, 'fleet: an object is required, such as {"priority": "low"}'),
-    ],
-    ids=range(4),
-)
-async def test_what_to_send_is_told(sim: Served, change: dict[str, object], told: str) -> None:
-    async with sim.http() as http:
-        refused = await http.post(PATH, json=CHAT | change)
-    assert told in refused.json()["error"]["message"]
-    assert CANARY not in refused.text
-
-
-@pytest.mark.parametrize(
     "change",
     [
         {"metadata": {"a": 17_000 * "x"}},
@@ -255,23 +238,6 @@ async def test_a_head_that_is_too_large(sim: Served, request_bytes: bytes) -> No
 )
 async def test_what_is_no_http(sim: Served, garbage: bytes) -> None:
     assert (await exchange(sim, garbage)).startswith(b"HTTP/1.1 400")
-
-
-async def test_a_second_request_whose_body_is_slow(sim: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the time for bodies, however soon the first one was answered."""
-    monkeypatch.setattr(connection, "LINGER_S", 0.1)
-    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), len(GOOD))
-    reader, writer = await connect(sim)
-    writer.write(head + GOOD + head + GOOD[:-1])
-    async with asyncio.timeout(20):
-        answer = await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(int(answer.partition(b"content-length: ")[2].partition(b"\r")[0]))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.4):
-                await reader.read(1)
-        writer.write(GOOD[-1:])
-        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    writer.close()
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body(sim: Served) -> None:
