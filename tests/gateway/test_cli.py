@@ -43,13 +43,19 @@ def running(redis_url: str, *options: str) -> Iterator[Running]:
             process.kill()
 
 
+def status_under(gateway: Running, name: str) -> int:
+    """What who has no key is answered under this name."""
+    return httpx.get(f"{gateway.url}/v1/models", headers={"host": name}, trust_env=False).status_code
+
+
 def refused(redis_url: str, *options: str) -> tuple[int, JsonObject]:
     done = subprocess.run(command(redis_url, *options), capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, loads(done.stdout)["error"]
 
 
 def test_the_blocking_client_and_a_clean_stop(sim_url: str) -> None:
-    with running(sim_url, "--open") as gateway:
+    with running(sim_url, "--open", "--allow-host", "Fleet.LAN") as gateway:
+        assert [status_under(gateway, name) for name in ("fleet.lan", "localhost", "evil.example")] == [200, 200, 403]
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0)
         stream = client.chat.completions.create(**CHAT, max_tokens=20, stream=True)
         text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)

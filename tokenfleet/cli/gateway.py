@@ -54,7 +54,9 @@ _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
     show_default=True,
     help="Seconds that running answers may take when it is told to stop.",
 )
-@click.option("--uploads", type=_COUNT, default=4, show_default=True, help="Files that one key may send at once.")
+@click.option(
+    "--uploads", type=_COUNT, default=4, show_default=True, help="Files that one key may send at once; 0: no limit."
+)
 @click.option(
     "--stored",
     "stored_gib",
