@@ -2,7 +2,7 @@
 
 import asyncio
 from http import HTTPStatus
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -32,7 +32,9 @@ def site_of(client: tuple[str, int] | None) -> str:
     if client is None:
         return ""
     address = ip_address(client[0].partition("%")[0])
-    return str(address) if address.version == 4 else str(ip_network((address, 64), strict=False))
+    if isinstance(address, IPv6Address):
+        return str(address.ipv4_mapped or ip_network((address, 64), strict=False))
+    return str(address)
 
 
 class _Stalls:

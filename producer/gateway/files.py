@@ -55,6 +55,7 @@ async def content(request: Request) -> Response:
         FleetError: as `one_file`.
     """
     grant, store = await _asked(request)
+    gateway_of(request).check_open()
     path = await asyncio.to_thread(store.path, grant.tenant, checked_id(request.path_params["id"]))
     return _Download(gateway_of(request), path, media_type="application/octet-stream")
 

@@ -87,6 +87,8 @@ async def test_a_file_on_its_way_out_has_it_too(valkey_url: str, store: FileStor
         file_id = store.put("default", source, "large").id
     async with serving(valkey_url, store=store.folder, grace_s=20) as front, fetching(front, file_id) as client:
         await told_to_stop(front)
+        async with front.http() as http:
+            assert (await http.get(f"/v1/files/{file_id}/content")).status_code == 503
         got = len(client.wire.partition(b"\r\n\r\n")[2])
         while data := await client.reader.read(65_536):
             got += len(data)

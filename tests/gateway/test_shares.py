@@ -111,4 +111,5 @@ def test_an_ipv6_host_has_no_share_for_each_of_its_addresses() -> None:
     assert site_of(("2001:db8::1", 1)) == site_of(("2001:db8::ffff:1", 2)) != site_of(("2001:db8:0:1::1", 1))
     assert site_of(("fe80::1%eth0", 1)) == site_of(("fe80::2", 1))
     assert site_of(("10.0.0.1", 1)) == site_of(("10.0.0.1", 2)) != site_of(("10.0.0.2", 1))
+    assert site_of(("::ffff:10.0.0.1", 1)) == "10.0.0.1"
     assert site_of(None) == ""
