@@ -1,16 +1,16 @@
 """Batch files to measure with: real ones where they are there, else generated ones that say so."""
 
 import json
-import os
 import sys
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 from protocol.wire import JsonObject
+from tokenfleet.simulate.traces import found
 
 FOLDER_VARIABLE = "CASES"
-DEFAULT_FOLDER = "../shared/cases"
+DEFAULT_FOLDER = "cases"
 PUBLISHED = {
     "mt-bench-80.jsonl": "github.com/lm-sys/FastChat, fastchat/llm_judge/data/mt_bench/question.jsonl (Apache-2.0)",
     "gsm8k-1319.jsonl": "github.com/openai/grade-school-math, grade_school_math/data/test.jsonl (MIT)",
@@ -42,7 +42,7 @@ def gsm8k(model: str, rows: int, scratch: Path) -> Path:
 
 def _published(name: str) -> Path | None:
     """The file of this name in the folder of real ones; None, and a word on stderr, where it is not."""
-    path = Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)) / name
+    path = found(FOLDER_VARIABLE, DEFAULT_FOLDER, name)
     if path.is_file():
         return path
     print(

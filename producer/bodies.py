@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from producer.constraints import check_constraints
 from producer.prompts import PROMPT_SCHEMA, check_prompt
+from producer.words import words_of
 from protocol import wire
 from protocol.errors import InvalidJson, InvalidRequest, TooLarge
 from protocol.media import check_parts
@@ -147,7 +148,7 @@ def _check_shape(endpoint: Endpoint, body: JsonObject) -> None:
         # The deepest one: of a union's alternatives it is the one that was meant.
         problem = max(problems, key=lambda found: len(_path(found["loc"])))
         kind = InvalidJson if problem["type"] == "finite_number" else InvalidRequest
-        raise kind(f"{'.'.join(_path(problem['loc'])) or 'body'}: {problem['msg']}") from None
+        raise kind(f"{'.'.join(_path(problem['loc'])) or 'body'}: {words_of(problem)}") from None
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from producer.words import MESSAGE
 from protocol.errors import InvalidRequest
 from protocol.limits import Bucket
 from protocol.messages import Endpoint
@@ -71,8 +72,21 @@ class JobRequest:
     """More members of the body, such as `max_tokens`; a value of None is left out."""
 
 
-def model_of(request: JobRequest) -> str:
-    """The model that the request or its body names; empty when neither does."""
+def check_kind(request: object) -> None:
+    """Take nothing for a request that is none: a dictionary has other members than our fields.
+
+    Raises:
+        InvalidRequest: it is no `JobRequest`.
+    """
+    if not isinstance(request, JobRequest):
+        hint = "A dictionary of its fields is JobRequest(**fields), an OpenAI body is JobRequest(body=body)."
+        raise InvalidRequest(f"a JobRequest is required, not a {type(request).__name__}", hint)
+
+
+def model_of(request: object) -> str:
+    """The model that the request or its body names; empty when neither does, or it is no request."""
+    if not isinstance(request, JobRequest):
+        return ""
     body = request.body if isinstance(request.body, Mapping) else {}
     model = request.model or body.get("model")
     return model if isinstance(model, str) else ""
@@ -86,8 +100,9 @@ def body_of(request: JobRequest) -> JsonObject:
     """
     if not isinstance(request.body, Mapping | None):
         raise InvalidRequest("body: a mapping is required")
-    if not isinstance(request.messages, Iterable | None):
-        raise InvalidRequest("messages: a list is required")
+    chat: object = request.messages
+    if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable | None):
+        raise InvalidRequest(f"messages: a list is required, such as [{MESSAGE}]")
     body = dict(request.body or {})
     messages = None if request.messages is None else list(request.messages)
     given = {"model": request.model or None, "messages": messages, "prompt": request.prompt, "input": request.input}

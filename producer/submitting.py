@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from redis.asyncio import Redis
 
 from producer.prepare import Defaults, prepare
-from producer.requests import JobRequest, model_of
+from producer.requests import JobRequest, check_kind, model_of
 from producer.routing import Routes
 from protocol import failpoints
 from protocol.call import patiently, run_all
@@ -47,6 +47,7 @@ class Submitter:
 
     def _prepare(self, request: JobRequest) -> Submission | FleetError:
         try:
+            check_kind(request)
             if not (model := model_of(request)):
                 raise InvalidRequest("model: Field required")
             record = self._routes.find(model)

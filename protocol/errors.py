@@ -114,7 +114,7 @@ class RateLimited(QuotaExceeded):
     """An API key's limit is reached; nothing was stored, and nothing taken from any of its limits.
 
     Attributes:
-        kind: which limit: `requests`, `tokens`, `jobs` or `bytes`.
+        kind: which limit: `requests`, `tokens`, `jobs`, `bytes` or `uploads`.
         limit: how high it is: a minute, or at once.
         remaining: how much of it is left: less than the job needs.
         retry_after_s: when to try again.
@@ -132,7 +132,8 @@ class RateLimited(QuotaExceeded):
         allowance: Allowance | None = None,
     ) -> None:
         """Name the limit."""
-        per = {"requests": "requests a minute", "tokens": "tokens a minute", "jobs": "jobs at once"}
+        per = {"requests": "requests a minute", "tokens": "tokens a minute"}
+        per |= {"jobs": "jobs at once", "uploads": "uploads at once"}
         what = per.get(kind, "bytes of requests at once")
         super().__init__(f"this key's limit of {limit} {what} is reached", retry_after_s)
         self.kind, self.limit, self.remaining = kind, limit, remaining

@@ -6,7 +6,7 @@ import os
 from protocol import store
 from protocol.call import run
 from protocol.clock import SystemClock
-from protocol.errors import FleetError
+from protocol.errors import FleetError, NotAllowed
 from protocol.functions import leave
 from protocol.log import get_logger
 from protocol.settings import Settings
@@ -23,6 +23,10 @@ from worker.station import Station
 from worker.stop import StopSignals
 from worker.waiting import unless, until_answered
 
+ONE_LABEL = (
+    "A user of `tokenfleet acl --worker LABEL` runs the worker with that --label alone: "
+    "1 to 64 of a-z, 0-9, '_' and '-'."
+)
 LEAVE_S = 3.0
 """How long handing back may take at the end; what Redis does not hear of comes back when the lease ends."""
 LEAVE_AT_ONCE_S = 1.0
@@ -42,14 +46,17 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
         SetupError: the engine can't run, or another pool serves the model.
         StoreUnavailable: Redis did not answer within the patience; once it did, its absence is waited out.
         LibraryMissing: nobody loaded the function library within the patience.
+        NotAllowed: the Redis user or its password is refused, or it is for a worker with another label.
     """
     shard, clock = options.place(), SystemClock()
     states = StateClock(clock)
     redis = store.connect(redis_url)
     try:
-        await unless(
-            stop.drain, wait_for_store(redis, redis_url, shard, new_life(options.label).id, settings.redis_patience_s)
-        )
+        nobody = new_life(options.label).id
+        try:
+            await unless(stop.drain, wait_for_store(redis, redis_url, shard, nobody, settings.redis_patience_s))
+        except NotAllowed as error:
+            raise NotAllowed(error.message, f"{error.hint} {ONE_LABEL}") from None
         return await _serve(
             Station(
                 settings=settings,

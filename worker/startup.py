@@ -14,6 +14,8 @@ from protocol.log import get_logger
 from protocol.messages import ModelRecord
 
 LIBRARY_LOOK_S = 0.2
+LIBRARY_SOON_S = 5.0
+"""A scheduler that is started together with its workers has loaded it by then."""
 _log = get_logger("worker")
 
 
@@ -29,17 +31,18 @@ async def wait_for_store(redis: Redis, url: str, shard: Shard, nobody: str, pati
         redis, patience_s, lambda: _log.warning("waiting_for_redis", url=where, patience_s=patience_s)
     )
     loop = asyncio.get_running_loop()
-    give_up, told = loop.time() + patience_s, False
+    began_s, told = loop.time(), False
     while True:
         try:
             # Nobody leaves: a harmless call that needs no other right than a worker has.
             await patiently(lambda: run(redis, leave(shard, nobody)), patience_s)
         except LibraryMissing as error:
-            if loop.time() >= give_up:
+            waited_s = loop.time() - began_s
+            if waited_s >= patience_s:
                 raise
-            if not told:
+            if not told and waited_s >= LIBRARY_SOON_S:
                 _log.warning("waiting_for_library", url=where, patience_s=patience_s, hint=error.hint)
-            told = True
+                told = True
             await asyncio.sleep(LIBRARY_LOOK_S)
         else:
             return

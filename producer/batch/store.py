@@ -44,6 +44,14 @@ class StoredFile:
         return {**asdict(self), "object": "file", "status": "processed"}
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much a tenant has in the store, the output of its batches too."""
+
+    files: int
+    bytes: int
+
+
 class FileStore:
     """Files by tenant and id; a tenant's files are unknown to all others. Methods block: call them in a thread.
 
@@ -118,6 +126,17 @@ class FileStore:
             with suppress(UnknownFile):  # Deleted since.
                 found.append(self.get(tenant, facts.name.removesuffix(_FACTS)))
         return sorted(found, key=lambda file: (file.created_at, file.id), reverse=True)
+
+    def usage(self, tenant: str) -> Usage:
+        """What a tenant has here, without what is only half-written."""
+        files = size = 0
+        with suppress(FileNotFoundError), os.scandir(self._home(tenant)) as entries:
+            for entry in entries:
+                if not entry.name.endswith(_FACTS):
+                    with suppress(FileNotFoundError):  # Deleted since.
+                        size += entry.stat().st_size
+                        files += 1
+        return Usage(files, size)
 
     def delete(self, tenant: str, file_id: str) -> None:
         """Forget a file; raises as `get`."""

@@ -19,6 +19,7 @@ from producer.gateway.reading import read_object
 from producer.gateway.state import Gateway, checked_id, gateway_of
 from producer.gateway.wishes import IDEMPOTENCY
 from producer.requests import LONGEST_S
+from producer.words import words_of
 from protocol.batches import BatchSpec
 from protocol.errors import InvalidRequest, UnknownModel
 from protocol.messages import Endpoint
@@ -76,7 +77,8 @@ class BatchRequest(BaseModel):
         except ValidationError as error:
             problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
             where = [str(part) for part in problem["loc"] if part in _NAMES]
-            raise InvalidRequest(f"{'.'.join(where) or 'a member'}: {problem['msg']}") from None
+            told = words_of(problem, (BatchOptions if where == ["fleet"] else cls).model_fields)
+            raise InvalidRequest(f"{'.'.join(where) or 'the body'}: {told}") from None
 
 
 _NAMES = BatchRequest.model_fields.keys() | BatchOptions.model_fields.keys()

@@ -1,11 +1,15 @@
 """Connections with bounds: heads of requests that are endless or never come, and readers that take nothing."""
 
 import asyncio
+from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from producer.gateway.failures import other_status
+from producer.gateway.failures import Failure, other_status
+from producer.gateway.metrics import Metrics
+from producer.gateway.shares import Shares
 from protocol.wire import dumps
 
 HEAD_BYTES = 32 * 1024
@@ -20,12 +24,27 @@ REFUSED_S = 1.0
 STALL_S = 60.0
 """A client that has taken nothing for so long is cut off; it can go on where it stood."""
 _TOO_LARGE = other_status(431, f"the request's head has over {HEAD_BYTES} bytes")
+_TOO_MANY = Failure(429, "rate_limit_error", "too_many_connections", "your address has too many connections open here")
+
+
+def site_of(client: tuple[str, int] | None) -> str:
+    """Whose a connection is: an IPv4 address, or the network that an IPv6 one stands in, which one host has alone."""
+    if client is None:
+        return ""
+    address = ip_address(client[0].partition("%")[0])
+    if isinstance(address, IPv6Address):
+        return str(address.ipv4_mapped or ip_network((address, 64), strict=False))
+    return str(address)
 
 
 class _Stalls:
-    """Cuts off a reader that takes nothing."""
+    """Cuts off a reader that takes nothing, and counts as its address's connection until it is lost."""
 
     transport: asyncio.Transport
+    client: tuple[str, int] | None
+    addresses = Shares(0)
+    """Replaced for each server."""
+    _counted = True
     _stall: asyncio.TimerHandle | None = None
 
     def pause_writing(self) -> None:
@@ -41,6 +60,8 @@ class _Stalls:
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._let_go()
+        if self._counted:
+            self.addresses.give_back(site_of(self.client))
         super().connection_lost(exc)  # type: ignore[misc]  # as above
 
     def _let_go(self) -> None:
@@ -52,6 +73,7 @@ class _Stalls:
 class BoundedHttp(_Stalls, HttpToolsProtocol):
     """HTTP/1.1 whose heads are bounded in size and time."""
 
+    metrics: Metrics
     _head_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0
@@ -65,7 +87,12 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
         """A client came, and must say something."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=UNREAD_BYTES)
-        self._wait_for(HEAD_S)
+        self._counted = self.addresses.take(site_of(self.client))
+        if self._counted:
+            self._wait_for(HEAD_S)
+        else:
+            self.metrics.refused_connection()
+            self._refuse(_TOO_MANY)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
@@ -85,7 +112,7 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
             super().data_received(data)
             # The parser keeps a header to itself until it is whole, however long it becomes.
             if self._in_head and self._untold_bytes > HEAD_BYTES:
-                self._refuse()
+                self._refuse(_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -131,25 +158,25 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """It is answered, perhaps before all of it was here."""
         super().on_response_complete()
-        if self._in_body:
+        # The body that comes may be the next request's, which is not answered yet.
+        if self._in_body and self.cycle.response_complete:
             self._wait_for(LINGER_S)
 
     def _fits(self, *parts: bytes) -> bool:
         self._untold_bytes = 0
         self._head_bytes += sum(map(len, parts))
         if self._head_bytes > HEAD_BYTES:
-            self._refuse()
+            self._refuse(_TOO_LARGE)
         return not self._refused
 
-    def _refuse(self) -> None:
+    def _refuse(self, failure: Failure) -> None:
         if self._refused:
             return
         self._refused = True
-        body = dumps(_TOO_LARGE.body)
-        head = (
-            "HTTP/1.1 431 Request Header Fields Too Large\r\n"
-            f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
+        body = dumps(failure.body)
+        told = {"content-type": "application/json", "connection": "close", "content-length": str(len(body))}
+        lines = [f"{name}: {value}\r\n" for name, value in (told | failure.headers).items()]
+        head = f"HTTP/1.1 {failure.status} {HTTPStatus(failure.status).phrase}\r\n{''.join(lines)}\r\n"
         self.transport.write(head.encode() + body)
         self._stop_waiting()
         self._timer = self.loop.call_later(REFUSED_S, self.transport.close)
@@ -179,3 +206,17 @@ class BoundedWebSocket(_Stalls, WebSocketsSansIOProtocol):
             super().handle_ping()
         else:
             self.conn.data_to_send()
+
+
+def for_server(addresses: Shares, metrics: Metrics) -> tuple[type[BoundedHttp], type[BoundedWebSocket]]:
+    """The two for one server, whose connections count by address; uvicorn itself makes one of them for each."""
+
+    class Http(BoundedHttp):
+        pass
+
+    class Socket(BoundedWebSocket):
+        pass
+
+    Http.addresses = Socket.addresses = addresses
+    Http.metrics = metrics
+    return Http, Socket

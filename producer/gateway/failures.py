@@ -41,6 +41,12 @@ class SlowBody(FleetError):
     code = "request_body_timeout"
 
 
+class FilesFull(FleetError):
+    """The tenant's files take as much of the store as they may."""
+
+    code = "storage_limit_reached"
+
+
 class ClosingDown(FleetError):
     """This gateway is about to end; others go on."""
 
@@ -64,6 +70,7 @@ _KINDS: dict[str, _Kind] = {
     "invalid_json": _Kind(400, CALLER),
     "invalid_id": _Kind(400, CALLER),
     "too_large": _Kind(413, CALLER),
+    "storage_limit_reached": _Kind(413, CALLER),
     "unsupported_media_type": _Kind(415, CALLER),
     "request_body_timeout": _Kind(408, CALLER),
     "invalid_api_key": _Kind(401, CALLER),

@@ -1,19 +1,27 @@
 """`/v1/files`: the input and output of batches, in the store that the batch runners have too."""
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
+from producer.gateway.failures import FilesFull, closing_down
 from producer.gateway.paging import after_of, limit_of, page
-from producer.gateway.state import checked_id, gateway_of
-from producer.gateway.uploads import uploaded
+from producer.gateway.state import Gateway, checked_id, gateway_of
+from producer.gateway.stays import Ended
+from producer.gateway.uploads import Upload, declared_bytes, uploaded
 from protocol.errors import InvalidRequest, UnknownFile
+from protocol.wire import JsonObject
 
 MOST_LISTED = 10_000
+MOST_FILES = 20_000
+"""Of a tenant, however small: all are looked at for each upload and for each list."""
 
 
 async def all_files(request: Request) -> Response:
@@ -47,17 +55,55 @@ async def content(request: Request) -> Response:
         FleetError: as `one_file`.
     """
     grant, store = await _asked(request)
+    gateway_of(request).check_open()
     path = await asyncio.to_thread(store.path, grant.tenant, checked_id(request.path_params["id"]))
-    return FileResponse(path, media_type="application/octet-stream")
+    return _Download(gateway_of(request), path, media_type="application/octet-stream")
+
+
+class _Download(FileResponse):
+    """A file on its way out; a gateway that closes waits for it, and breaks it off in the end."""
+
+    def __init__(self, gateway: Gateway, path: Path, *, media_type: str) -> None:
+        super().__init__(path, media_type=media_type)
+        self._stays = gateway.stays
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(Ended):
+            async with self._stays.of_file():
+                await super().__call__(scope, receive, send)
 
 
 async def _put(request: Request) -> Response:
     grant, store = await _asked(request)
     gateway = gateway_of(request)
     gateway.check_open()
-    options = gateway.options
-    async with uploaded(request, options.file_bytes, options.body_s) as upload:
-        return answered((await asyncio.to_thread(store.put, grant.tenant, upload.file, upload.filename)).as_json())
+    options, tenant = gateway.options, grant.tenant
+    await asyncio.to_thread(_check_room, store, tenant, declared_bytes(request), options.stored_bytes)
+    try:
+        with gateway.uploads.one(f"{tenant}:{grant.key_id}", "uploads"):
+            async with gateway.stays.of_file(), uploaded(request, options.file_bytes, options.body_s) as upload:
+                return answered(await asyncio.to_thread(_kept, store, tenant, upload, options.stored_bytes))
+    except Ended:
+        raise closing_down() from None
+
+
+def _kept(store: FileStore, tenant: str, upload: Upload, most_bytes: int) -> JsonObject:
+    _check_room(store, tenant, upload.size, most_bytes)
+    return store.put(tenant, upload.file, upload.filename).as_json()
+
+
+def _check_room(store: FileStore, tenant: str, size: int, most_bytes: int) -> None:
+    """Looked at before a file comes, and again once its size is known.
+
+    Raises:
+        FilesFull: with it, the tenant would have more than it may.
+    """
+    used = store.usage(tenant)
+    if used.files >= MOST_FILES or (most_bytes and used.bytes + size > most_bytes):
+        told = (
+            f"the files of tenant {tenant} may be {MOST_FILES}, and have {most_bytes or 'any number of'} bytes in all"
+        )
+        raise FilesFull(told, f"There are {used.files} with {used.bytes} bytes; delete those that are done with.")
 
 
 async def _list(request: Request) -> Response:

@@ -21,7 +21,7 @@ class Leavings:
         """Ask `fleet`'s Redis who follows."""
         self._fleet = fleet
         self._stays = stays
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[Handle, asyncio.Task[None]] = {}
         self._closing = asyncio.Event()
 
     @property
@@ -30,19 +30,27 @@ class Leavings:
         return len(self._tasks)
 
     def note(self, handle: Handle, unfollowed_s: float | None) -> None:
-        """A client left this job; it is cancelled once nobody has followed it for so long, and never for None."""
+        """A client left this job; it is cancelled once nobody has followed it for so long, and never for None.
+
+        Who came back and left again has that time anew.
+        """
         if unfollowed_s is not None:
-            task = asyncio.create_task(self._settle(handle, unfollowed_s))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if before := self._tasks.get(handle):
+                before.cancel()
+            self._tasks[handle] = task = asyncio.create_task(self._settle(handle, unfollowed_s))
+            task.add_done_callback(lambda _: self._forget(handle, task))
 
     async def close(self, timeout_s: float) -> None:
         """Look at all that wait now, for `timeout_s` seconds at most: later, clients come back to other gateways."""
         self._closing.set()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+            _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_s)
             for task in late:
                 task.cancel()
+
+    def _forget(self, handle: Handle, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(handle) is task:
+            del self._tasks[handle]
 
     async def _settle(self, handle: Handle, unfollowed_s: float) -> None:
         with suppress(TimeoutError):

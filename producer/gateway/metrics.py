@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from producer.gateway.failures import FilesFull
 from protocol.errors import FleetError, QuotaExceeded, RateLimited
 from protocol.messages import Outcome
 
@@ -50,6 +51,12 @@ class Metrics:
             self._limited.labels(error.kind).inc()
         elif isinstance(error, QuotaExceeded):
             self._limited.labels("quota").inc()
+        elif isinstance(error, FilesFull):
+            self._limited.labels("storage").inc()
+
+    def refused_connection(self) -> None:
+        """An address has as many as it may."""
+        self._limited.labels("connections").inc()
 
     def ended(self, outcome: Outcome) -> None:
         """A client was told of its job's end."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from producer.gateway.app import application
-from producer.gateway.connection import BoundedHttp, BoundedWebSocket
+from producer.gateway.connection import for_server
 from producer.gateway.metered import Metered
+from producer.gateway.shares import Shares
 from producer.gateway.state import Gateway
 from protocol.errors import SetupError
 
@@ -69,10 +70,11 @@ async def serve(
     """
     # Its own lines would quote paths and exceptions; ours say what matters.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
+    http, ws = for_server(Shares(gateway.options.connections), gateway.metrics)
     config = uvicorn.Config(
         Metered(application(gateway), gateway.metrics),
-        http=BoundedHttp,
-        ws=BoundedWebSocket,
+        http=http,
+        ws=ws,
         ws_max_size=MESSAGE_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",

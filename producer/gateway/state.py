@@ -8,9 +8,11 @@ from starlette.requests import HTTPConnection
 from producer.fleet import Fleet
 from producer.gateway.auth import Grant, KeyRing
 from producer.gateway.failures import Forbidden, Unauthenticated, closing_down
+from producer.gateway.hosts import names_us
 from producer.gateway.leaving import Leavings
 from producer.gateway.metrics import Metrics
 from producer.gateway.outlet import Pace
+from producer.gateway.shares import Shares
 from producer.gateway.stays import Stays
 from producer.scope import Scope
 from protocol.errors import InvalidId
@@ -34,9 +36,17 @@ class GatewayOptions:
     """Seconds that a request's body may take to come; of a file, each next piece of it."""
     file_bytes: int = 512 * 1024 * 1024
     """How large an uploaded file may be."""
+    uploads: int = 4
+    """Files of one key that may come at once."""
+    stored_bytes: int = 64 * 1024**3
+    """What one tenant's files may take in the store before no more are taken; 0: no limit."""
+    connections: int = 4096
+    """What one address may have open at once; 0: no limit."""
     metrics: bool = True
     """Whether `/metrics` is there. It takes no key."""
     pace: Pace = field(default_factory=Pace)
+    hosts: tuple[str, ...] = ()
+    """Its own names, beside `localhost` and addresses, for browsers that ask without a key."""
     origins: tuple[str, ...] = ()
     """Web pages from there may ask, as `https://app.example`; `*`: from everywhere."""
     certificate: Path | None = None
@@ -55,6 +65,7 @@ class Gateway:
         self.stays = Stays()
         self.leavings = Leavings(fleet, self.stays)
         self.metrics = Metrics()
+        self.uploads = Shares(self.options.uploads)
         self.closing = False
 
     async def admit(self, connection: HTTPConnection) -> Grant:
@@ -62,7 +73,7 @@ class Gateway:
 
         Raises:
             Unauthenticated: nobody that we know.
-            Forbidden: a page of another origin, where no key is asked for.
+            Forbidden: a page of another origin, or one under a name that is not ours, where no key is asked for.
             StoreUnavailable: the keys can't be looked at.
         """
         key = _key_of(connection)
@@ -76,6 +87,9 @@ class Gateway:
     def _check_page(self, connection: HTTPConnection) -> None:
         """Without a key any page could ask in the place of who looks at it: browsers send what no page may read."""
         origin, host = connection.headers.get("origin", ""), connection.headers.get("host", "")
+        if not names_us(host, self.options.hosts):
+            # The stranger's own name, which leads here: to the browser, that page and we are one origin.
+            raise Forbidden("without keys, this gateway has no such name", "Let it have one with --allow-host NAME.")
         allowed = origin.endswith(f"://{host}") or not {origin, "*"}.isdisjoint(self.options.origins)
         if origin and not allowed:
             raise Forbidden("web pages of other origins may not ask here", "Let them with --cors ORIGIN.")

@@ -1,4 +1,4 @@
-"""Requests that are being answered: each ends when its client leaves, or when this gateway closes."""
+"""Requests that are being answered: each ends when its client leaves, or when this gateway closes; files too."""
 
 import asyncio
 from collections import Counter
@@ -59,22 +59,26 @@ class Stays:
         Raises:
             Ended: the block was cut short.
         """
-        task = asyncio.current_task()
-        assert task, "requests are answered by tasks"  # noqa: S101 - for the type checker: uvicorn starts one for each
-        stay = _Stay(task)
-        watcher = asyncio.create_task(_watch(gone, stay))
-        self._open.add(stay)
-        self._following[handle] += 1
-        try:
+        async with self._stay() as stay:
+            watcher = asyncio.create_task(_watch(gone, stay))
+            self._following[handle] += 1
+            try:
+                yield
+            finally:
+                watcher.cancel()
+                self._following[handle] -= 1
+                if not self._following[handle]:
+                    del self._following[handle]
+
+    @asynccontextmanager
+    async def of_file(self) -> AsyncIterator[None]:
+        """Take or send a file within the block: it is about no job, and notices itself that its client has left.
+
+        Raises:
+            Ended: this gateway closes; the block was cut short.
+        """
+        async with self._stay():
             yield
-        except asyncio.CancelledError:
-            if stay.reason is None:
-                raise
-            task.uncancel()
-            raise Ended(stay.reason) from None
-        finally:
-            watcher.cancel()
-            self._forget(stay, handle)
 
     def end_all(self) -> None:
         """This gateway closes."""
@@ -92,12 +96,22 @@ class Stays:
             return False
         return True
 
-    def _forget(self, stay: _Stay, handle: Handle) -> None:
-        self._open.discard(stay)
-        self._fewer.set()
-        self._following[handle] -= 1
-        if not self._following[handle]:
-            del self._following[handle]
+    @asynccontextmanager
+    async def _stay(self) -> AsyncIterator[_Stay]:
+        task = asyncio.current_task()
+        assert task, "requests are answered by tasks"  # noqa: S101 - for the type checker: uvicorn starts one for each
+        stay = _Stay(task)
+        self._open.add(stay)
+        try:
+            yield stay
+        except asyncio.CancelledError:
+            if stay.reason is None:
+                raise
+            task.uncancel()
+            raise Ended(stay.reason) from None
+        finally:
+            self._open.discard(stay)
+            self._fewer.set()
 
 
 async def _watch(gone: Gone, stay: _Stay) -> None:

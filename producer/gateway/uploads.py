@@ -25,6 +25,8 @@ class Upload:
 
     file: BinaryIO
     filename: str
+    size: int
+    """In bytes."""
 
 
 @asynccontextmanager
@@ -70,12 +72,17 @@ def _checked(form: FormData) -> Upload:
     file = form.get("file")
     if not isinstance(file, UploadFile):
         raise InvalidRequest("file: a file is required")
-    return Upload(file.file, file.filename or "input.jsonl")
+    return Upload(file.file, file.filename or "input.jsonl", file.size or 0)
+
+
+def declared_bytes(request: Request) -> int:
+    """What the form's file has at least, as its head says; 0 where that says nothing."""
+    declared = request.headers.get("content-length", "")
+    return max(0, int(declared) - FORM_BYTES) if declared.isdecimal() else 0
 
 
 async def _bounded(request: Request, max_bytes: int, piece_s: float) -> AsyncGenerator[bytes, None]:
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > max_bytes:
+    if declared_bytes(request) > max_bytes - FORM_BYTES:
         raise _too_large(max_bytes)
     pieces, size = request.stream(), 0
     while True:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from producer.gateway.auth import Grant
 from producer.gateway.failures import Forbidden
 from producer.requests import LONGEST_S
+from producer.words import words_of
 from protocol.errors import InvalidId, InvalidRequest
 from protocol.handle import check_own_id
 from protocol.states import Priority
@@ -50,16 +51,15 @@ class Wishes(BaseModel):
             InvalidId: no job can have this id, or there is no tenant of such a name.
         """
         if member is not None and not isinstance(member, dict):
-            raise InvalidRequest("fleet: an object is required")
+            raise InvalidRequest('fleet: an object is required, such as {"priority": "low"}')
         given = _of_headers(headers) | (member or {})
         try:
             return cls.model_validate(given)
         except ValidationError as error:
             # The last alternative of a union says what may stand there.
             problem = error.errors(include_input=False, include_url=False, include_context=False)[-1]
-            if problem["loc"][:1] in (("id",), ("tenant",)):
-                raise InvalidId(f"fleet{_known(problem['loc'])}: {problem['msg']}") from None
-            raise InvalidRequest(f"fleet{_known(problem['loc'])}: {problem['msg']}") from None
+            told = f"fleet{_known(problem['loc'])}: {words_of(problem, cls.model_fields)}"
+            raise (InvalidId if problem["loc"][:1] in (("id",), ("tenant",)) else InvalidRequest)(told) from None
 
     def priority_for(self, grant: Grant) -> Priority:
         """The priority that is asked for, else the key's most urgent one.

@@ -20,6 +20,11 @@ from tests.access.fleet import denials, url_of
 from tests.journey.conftest import MODEL, scheduler, worker
 from tests.support.servers import Server
 from tokenfleet.runner.service import run_runner
+from worker.engine.options import EngineOptions
+from worker.engine.registry import create_engine
+from worker.options import WorkerOptions
+from worker.service import run_worker
+from worker.stop import StopSignals
 
 SETTINGS = Settings(redis_patience_s=5)
 
@@ -42,6 +47,15 @@ def rows(folder: Path) -> Path:
     line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
     (folder / "in.jsonl").write_text("".join(json.dumps(line | {"custom_id": f"r{n}"}) + "\n" for n in range(5)))
     return folder / "in.jsonl"
+
+
+async def test_a_worker_whose_label_its_user_does_not_fit_is_told(guarded_server: Server) -> None:
+    """A label with a space is fine where no user is kept to it; here none can be."""
+    async with scheduler(url_of(guarded_server, "scheduler")):
+        options = WorkerOptions(engine=create_engine("sim", EngineOptions()), models=(MODEL,), label="my worker")
+        url = url_of(guarded_server, "worker-worker-1")
+        with pytest.raises(NotAllowed, match="--label alone: 1 to 64 of a-z"):
+            await run_worker(SETTINGS, options, redis_url=url, stop=StopSignals())
 
 
 async def test_every_role_does_its_work(guarded_server: Server, tmp_path: Path) -> None:

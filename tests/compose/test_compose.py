@@ -12,8 +12,9 @@ import jsonschema
 import pytest
 
 from protocol.settings import Settings
-from tests.compose.file import COMPOSE, OURS, ROOT, SERVICES, make_secrets
+from tests.compose.file import COMPOSE, OURS, ROOT, SERVICES, TEXT, make_secrets
 from tokenfleet.cli.durations import seconds_of
+from tokenfleet.cli.gateway import command as gateway_command
 from tokenfleet.cli.worker import command as worker_command
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -132,6 +133,16 @@ def test_a_worker_has_time_to_drain() -> None:
     assert min(grace_s) >= Settings().drain_s + 10
 
 
+def test_the_gateway_can_end_what_it_answers_and_is_found_where_the_file_says() -> None:
+    word, *arguments = SERVICES["gateway"]["command"]
+    assert word == "gateway"
+    with gateway_command.make_context("gateway", arguments) as context:
+        assert seconds_of(SERVICES["gateway"]["stop_grace_period"]) >= context.params["grace"] + 10
+        port = context.params["port"]
+    assert SERVICES["gateway"]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert f" http://127.0.0.1:{port}/v1. " in TEXT
+
+
 def test_the_gpu_profile_keeps_to_the_conventions_of_vllms_image() -> None:
     gpu = SERVICES["worker-gpu"]
     assert [name for name in SERVICES if "profiles" in SERVICES[name]] == ["worker-gpu"]
@@ -162,9 +173,12 @@ def test_the_images_say_what_is_in_them() -> None:
     assert DOCKERFILE.count("--require-hashes") == 2
 
 
-def test_the_store_is_a_volume_that_the_runner_may_write_to() -> None:
-    (mount,) = SERVICES["batch-runner"]["volumes"]
+@pytest.mark.parametrize("name", ["batch-runner", "gateway"])
+def test_the_store_is_a_volume_that_the_runner_and_the_gateway_may_write_to(name: str) -> None:
+    (mount,) = SERVICES[name]["volumes"]
+    assert mount == "batches:/store"
+    assert SERVICES[name]["command"][-2:] == ["--store", "/store"]
     volume, folder = mount.split(":")
     assert volume in COMPOSE["volumes"]
-    owner = SERVICES["batch-runner"]["user"].split(":")[0]
+    owner = SERVICES[name]["user"].split(":")[0]
     assert f"RUN install -d -o {owner} -g {owner} -m 0700 {folder}\n" in DOCKERFILE

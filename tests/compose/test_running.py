@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from tests.compose.file import ROLES, SERVICES, TEXT
-from tests.support.servers import Server, redis7_binary, valkey_binary
+from tests.support.servers import Server, free_port, redis7_binary, valkey_binary
 from tests.support.waiting import eventually
 
 
@@ -107,15 +108,21 @@ async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(
             tokenfleet(command), env=environment, capture_output=True, text=True, timeout=30, check=False
         )
 
+    port = free_port()
     with ExitStack() as stack:
         for name in ROLES:
             command = [str(store) if word == "/store" else word for word in SERVICES[name]["command"]]
+            command += ["--port", str(port)] if name == "gateway" else []
             stack.enter_context(role(command, site.environment(name)))
         for name in ROLES:
             await eventually(partial(site.healthy, name), timeout_s=20)
         answer = run(["submit", "--model", "demo", "--wait", "--json", "--max-tokens", "8", "Hello"])
         assert answer.returncode == 0, answer.stderr
         assert json.loads(answer.stdout.splitlines()[-1])
+        chat = {"model": "demo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        async with httpx.AsyncClient(trust_env=False) as http:
+            asked = await http.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=chat)
+        assert asked.json()["usage"]["completion_tokens"] == 4
         submitted = run(["batch", "submit", "-i", str(source), "--store", str(store)])
         assert submitted.returncode == 0, submitted.stderr
         watched = run(["batch", "watch", submitted.stdout.strip()])

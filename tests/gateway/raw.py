@@ -55,7 +55,7 @@ async def connected(url: str, head: str, body: object = None, *, receive_bytes: 
     reader, writer = await asyncio.open_connection(sock=plug, limit=SMALL_BYTES)
     data = b"" if body is None else dumps(body)
     length = f"content-length: {len(data)}\r\n" if data else ""
-    writer.write(f"{head} HTTP/1.1\r\nhost: x\r\n{length}".encode())
+    writer.write(f"{head} HTTP/1.1\r\nhost: localhost\r\n{length}".encode())
     writer.write(UPGRADE if head.endswith("/ws") else b"\r\n" + data)
     try:
         yield RawClient(reader, writer)

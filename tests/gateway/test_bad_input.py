@@ -168,7 +168,7 @@ async def test_gzip(sim: Served, level: int) -> None:
 async def test_a_body_without_an_end(sim: Served) -> None:
     """It is refused, and the connection does not go on for ever."""
     reader, writer = await connect(sim)
-    writer.write(b"POST %b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" % PATH.encode())
+    writer.write(b"POST %b HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" % PATH.encode())
     answer = asyncio.create_task(reader.readline())
     async with asyncio.timeout(20):
         with pytest.raises(ConnectionError):
@@ -179,7 +179,7 @@ async def test_a_body_without_an_end(sim: Served) -> None:
 async def test_a_header_without_an_end(sim: Served) -> None:
     """The parser tells nothing of it, and keeps all of it."""
     reader, writer = await connect(sim)
-    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nx: ")
+    writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: ")
     answer = asyncio.create_task(reader.readline())
     async with asyncio.timeout(20):
         with pytest.raises(ConnectionError):
@@ -191,7 +191,7 @@ async def test_a_line_end_that_begins_no_request(sim: Served, monkeypatch: pytes
     """It does not keep the connection for ever."""
     monkeypatch.setattr(connection, "HEAD_S", 0.2)
     reader, writer = await connect(sim)
-    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     async with asyncio.timeout(10):
         await reader.readuntil(b'{"status":"ok"}')
         writer.write(b"\r\n")
@@ -208,7 +208,9 @@ async def _write_for_ever(writer: asyncio.StreamWriter, piece: bytes) -> None:
 @pytest.mark.parametrize("head", [b"transfer-encoding: chunked", b"content-length: 500"])
 async def test_a_body_that_stops_in_the_middle(sim: Served, head: bytes) -> None:
     """Nor does the connection wait for the rest."""
-    answer = await exchange(sim, b'POST %b HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n5\r\n{"mod\r\n' % (PATH.encode(), head))
+    answer = await exchange(
+        sim, b'POST %b HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n5\r\n{"mod\r\n' % (PATH.encode(), head)
+    )
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"request_body_timeout" in answer
 
@@ -216,10 +218,11 @@ async def test_a_body_that_stops_in_the_middle(sim: Served, head: bytes) -> None
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"GET /health HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * HEAD_BYTES),
-        b"GET /health HTTP/1.1\r\nhost: x\r\n%b" % (b"x: y\r\n" * HEAD_BYTES),
-        b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n" % (b"y" * HEAD_BYTES),
-        b"POST %b HTTP/1.1\r\nhost: x\r\nx: %b\r\ncontent-length: 3\r\n\r\nabc" % (PATH.encode(), b"y" * HEAD_BYTES),
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: %b\r\n\r\n" % (b"y" * HEAD_BYTES),
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\n%b" % (b"x: y\r\n" * HEAD_BYTES),
+        b"GET /%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"y" * HEAD_BYTES),
+        b"POST %b HTTP/1.1\r\nhost: localhost\r\nx: %b\r\ncontent-length: 3\r\n\r\nabc"
+        % (PATH.encode(), b"y" * HEAD_BYTES),
     ],
     ids=["header", "headers", "path", "body"],
 )
@@ -239,7 +242,7 @@ async def test_what_is_no_http(sim: Served, garbage: bytes) -> None:
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body(sim: Served) -> None:
     reader, writer = await connect(sim)
-    writer.write(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{" % PATH.encode())
+    writer.write(b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{" % PATH.encode())
     await writer.drain()
     writer.transport.abort()
     async with sim.http() as http:

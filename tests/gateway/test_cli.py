@@ -43,13 +43,19 @@ def running(redis_url: str, *options: str) -> Iterator[Running]:
             process.kill()
 
 
+def status_under(gateway: Running, name: str) -> int:
+    """What who has no key is answered under this name."""
+    return httpx.get(f"{gateway.url}/v1/models", headers={"host": name}, trust_env=False).status_code
+
+
 def refused(redis_url: str, *options: str) -> tuple[int, JsonObject]:
     done = subprocess.run(command(redis_url, *options), capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, loads(done.stdout)["error"]
 
 
 def test_the_blocking_client_and_a_clean_stop(sim_url: str) -> None:
-    with running(sim_url, "--open") as gateway:
+    with running(sim_url, "--open", "--allow-host", "Fleet.LAN") as gateway:
+        assert [status_under(gateway, name) for name in ("fleet.lan", "localhost", "evil.example")] == [200, 200, 403]
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0)
         stream = client.chat.completions.create(**CHAT, max_tokens=20, stream=True)
         text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
@@ -72,7 +78,8 @@ def test_a_second_signal_ends_it_at_once(sim_url: str) -> None:
             while httpx.get(f"{gateway.url}/ready", trust_env=False).status_code != 503:
                 pass
             gateway.process.send_signal(signal.SIGTERM)
-            gateway.process.wait(END_S)
+            out, log = gateway.process.communicate(timeout=END_S)
+    assert (gateway.process.returncode, out, log.strip()) == (130, "", "interrupted")
 
 
 def test_without_keys_nobody_is_let_in_by_mistake(valkey_url: str) -> None:

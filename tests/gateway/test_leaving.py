@@ -70,6 +70,44 @@ async def test_a_job_waits_a_moment_for_its_client_to_come_back(valkey_url: str,
             assert await state_of(first, handle) is State.RUNNING
 
 
+@pytest.mark.parametrize(
+    ("fleet", "limit_s", "lives_s"), [({}, None, 86_400), ({"time_limit": 5, "deadline": 9}, 5, 9)]
+)
+async def test_a_job_has_an_end_even_if_its_gateway_is_killed(
+    front: Served, worker: TinyWorker, fleet: JsonObject, limit_s: float | None, lives_s: int
+) -> None:
+    """No gateway, then, has to be there: an attempt without a limit of its own has its worker's."""
+    async with front.http() as http:
+        for body in (CHAT, STREAM):
+            asked = asyncio.create_task(http.post("/v1/chat/completions", json=body | {"fleet": fleet}))
+            attempt = await taken(worker)
+            record = (await front.gateway.fleet.job(attempt.handle)).record
+            await attempt.finish("done")
+            await asked
+            assert record.spec.time_limit_s == limit_s
+            assert record.deadline_ms - record.submitted_ms == 1000 * lives_s
+            assert record.spec.unfollowed_s == (10 if body is STREAM else None)
+
+
+async def test_who_comes_back_and_leaves_again_has_its_time_anew(valkey_url: str, worker: TinyWorker) -> None:
+    leave_s, clock = 1.0, asyncio.get_running_loop().time
+    body = STREAM | {"fleet": {"id": "mine"}}
+    async with serving(valkey_url, options=replace(QUICK, leave_s=leave_s)) as front, front.http() as http:
+        handle = await left(http, worker, body)
+        await eventually(lambda: front.gateway.leavings.waiting)
+        long_after = clock() + 0.7 * leave_s
+        await eventually(lambda: clock() > long_after)
+        async with http.stream("POST", "/v1/chat/completions", json=body) as stream:
+            assert (await anext(events(stream.aiter_lines()))).text == "one "
+            second_s = clock()
+
+        async def cancelled() -> bool:
+            return await state_of(front, handle) is State.CANCELLED
+
+        await eventually(cancelled)
+    assert clock() - second_s >= leave_s
+
+
 async def test_who_follows_anew_and_leaves_ends_it_too(front: Served, worker: TinyWorker) -> None:
     async with front.http() as http:
         asked = asyncio.create_task(http.post("/v1/chat/completions", json=STREAM))

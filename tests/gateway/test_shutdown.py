@@ -97,7 +97,7 @@ async def test_a_stream_that_said_nothing_yet_begins_anew_elsewhere(valkey_url: 
 async def test_a_body_that_is_complete_after_the_stop_makes_no_job(valkey_url: str, worker: TinyWorker) -> None:
     """Nobody would be left to answer it, and its client tries again."""
     body = dumps(CHAT)
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n"
     async with serving(valkey_url) as front, asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(front.url.rpartition(":")[2]))
         writer.write(head.format(len(body)).encode())

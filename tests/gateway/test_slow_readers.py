@@ -22,8 +22,9 @@ async def reader_of(served: Served) -> AsyncIterator[asyncio.StreamReader]:
     port = int(served.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4_096)
     body = dumps(CHAT | {"stream": True, "fleet": {"keep": True}})
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
-        body
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        % len(body)
     )
     writer.write(head + body)
     yield reader

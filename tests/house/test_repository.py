@@ -17,6 +17,7 @@ PLACES = tuple(
     for first, second in (
         ("/wo", "rk/"),
         ("/.lib", "rary"),
+        ("../sha", "red"),
         ("sha", "red/anchors"),
         ("sha", "red/design"),
         ("/tmp/", "tf/"),  # noqa: S108 - a text to look for, not a file that is written

@@ -53,6 +53,21 @@ async def test_a_wait_that_ends_first_leaves_the_job_alone(fleet: Fleet, worker:
     assert (await job.info()).record.state is State.QUEUED
 
 
+@pytest.mark.parametrize("messages", ["hello", {"role": "user", "content": "hello"}, 5])
+async def test_messages_are_a_list(fleet: Fleet, worker: TinyWorker, messages: object) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r'messages: a list is required, such as \[\{"role": "user"'):
+        await fleet.submit(model=MODEL, messages=messages)  # type: ignore[arg-type]  # what users send
+    assert await worker.take() == []
+
+
+async def test_what_is_no_request_has_its_error_in_its_place(fleet: Fleet, worker: TinyWorker) -> None:
+    fields = {"model": MODEL, "messages": CHAT}
+    answers = await fleet.submit_many([fields, JobRequest(**fields), None])  # type: ignore[list-item, arg-type]  # what users send
+    assert [isinstance(answer, errors.InvalidRequest) for answer in answers] == [True, False, True]
+    assert "JobRequest(**fields)" in str(answers[0])
+    assert (await worker.take_one()).handle == answers[1].handle  # type: ignore[union-attr]  # seen above
+
+
 async def test_a_cancelled_job_ends_its_waiters(fleet: Fleet, worker: TinyWorker) -> None:
     job = await fleet.submit(model=MODEL, messages=CHAT)
     waiting = asyncio.create_task(job.result(timeout=5))

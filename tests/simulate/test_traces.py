@@ -73,6 +73,22 @@ def test_a_published_trace_comes_from_the_folder(tmp_path: Path, monkeypatch: py
     assert (trace.name, len(trace.rows), trace.missing) == ("azure", 2, "")
 
 
+def test_a_published_trace_is_found_here_and_beside_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACES", raising=False)
+    here, beside = tmp_path / "checkout", tmp_path / "data" / "traces"
+    here.mkdir()
+    beside.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert "traces/azure" in traces.load("azure").missing
+    (beside / traces.PUBLISHED["azure"].file).write_text(AZURE, encoding="utf-8")
+    assert traces.load("azure").name == "azure"
+    (here / "traces").mkdir()
+    (here / "traces" / traces.PUBLISHED["azure"].file).write_text(AZURE, encoding="utf-8")
+    assert traces.found("TRACES", "traces", traces.PUBLISHED["azure"].file).parent == Path("traces")
+
+
 @pytest.mark.parametrize("name", sorted(traces.PUBLISHED))
 def test_a_generated_one_stands_in_and_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACES", str(tmp_path))

@@ -97,6 +97,19 @@ def test_the_fleet_is_asked_for_the_model(given: Path, valkey_url: str) -> None:
     assert third == f"{given}:4: model_mismatch: body.model: line 3 names another"
 
 
+def test_a_model_that_nobody_serves_is_told_once(given: Path, tmp_path: Path, valkey_url: str) -> None:
+    run = ("run", "-o", tmp_path / "out", "--redis-url", valkey_url, "-i")
+    given.write_text("".join(f"{row(f'r{n}')}\n" for n in range(12)))
+    told = ran(*run, given, "--model", "typo")
+    assert told.exit_code == Exit.INVALID
+    first, rest, last = told.stderr.splitlines()
+    assert first == f"{given}:1: unknown_model: body.model: no worker ever registered this model"
+    assert rest.startswith("… and 11 more: ")
+    assert "12 lines of the input can't be run" in last
+    given.write_text("bad\n" * 2 + "".join(f"{row(f'r{n}')}\n" for n in range(2)))
+    assert len(ran(*run, given, "--model", "typo").stderr.splitlines()) == 5
+
+
 def test_without_redis_the_lines_are_told_all_the_same(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENFLEET_REDIS_PATIENCE_S", "0.1")
     given.write_text(f"{row('a')}\nbad\n")

@@ -21,6 +21,7 @@ from tests.support.builders import SHARD
 from tests.support.servers import Server, free_port
 from tests.support.waiting import eventually
 from tests.worker.stage import FAST, PuppetEngine, Stage, staged
+from worker import startup
 from worker.engine.base import Capacity, EngineDead
 from worker.options import WorkerOptions
 from worker.service import run_worker
@@ -133,6 +134,19 @@ async def test_a_missing_library_is_waited_for(server: Server) -> None:
     async with staged(server.url) as stage:
         server.load_library()
         await stage.worker()
+
+
+@pytest.mark.parametrize(("soon_s", "told"), [(5.0, []), (0.0, ["waiting_for_library"])])
+async def test_an_operator_is_warned_where_nobody_loads_the_library(
+    server: Server, monkeypatch: pytest.MonkeyPatch, soon_s: float, told: list[str]
+) -> None:
+    """And not each time when all start together."""
+    monkeypatch.setattr(startup, "LIBRARY_SOON_S", soon_s)
+    with server.client() as client:
+        run_sync(client, Call(("FUNCTION", "FLUSH"), bool))
+    with pytest.raises(LibraryMissing), capture_logs() as lines:
+        await run_worker(BRIEF, options(), redis_url=server.url, stop=StopSignals())
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == told
 
 
 async def test_a_library_that_is_flushed_and_loaded_again_costs_nothing(server: Server) -> None:

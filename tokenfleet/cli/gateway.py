@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from producer.gateway.state import GatewayOptions
     from protocol.settings import Settings
 
+GIB = 1024**3
 LOOPBACK = "127.0.0.1"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_COUNT = click.IntRange(0)
 _SECONDS = click.FloatRange(0)
 _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
 
@@ -34,9 +36,12 @@ _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
     is_flag=True,
     help="Until the first key is created, let everybody in, as the tenant `default`.",
 )
-@click.option("--wait", type=_SECONDS, default=600.0, show_default=True, help="Seconds for an answer in one piece.")
+@click.option(
+    "--wait", "wait_s", type=_SECONDS, default=600.0, show_default=True, help="Seconds for an answer in one piece."
+)
 @click.option(
     "--leave",
+    "leave_s",
     type=_SECONDS,
     default=5.0,
     show_default=True,
@@ -49,9 +54,35 @@ _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
     show_default=True,
     help="Seconds that running answers may take when it is told to stop.",
 )
+@click.option(
+    "--uploads", type=_COUNT, default=4, show_default=True, help="Files that one key may send at once; 0: no limit."
+)
+@click.option(
+    "--stored",
+    "stored_gib",
+    type=_SECONDS,
+    default=64.0,
+    show_default=True,
+    metavar="GIB",
+    help="GiB that one tenant's files may take in the store before uploads are refused; 0: no limit.",
+)
+@click.option(
+    "--connections",
+    type=_COUNT,
+    default=4096,
+    show_default=True,
+    help="What one address may have open at once; 0: no limit, for behind a proxy.",
+)
 @click.option("--metrics/--no-metrics", default=True, show_default=True, help="Tell all who ask at /metrics.")
 @click.option(
     "--cors", "origins", multiple=True, metavar="ORIGIN", help="Let web pages from there ask; `*`: from everywhere."
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="With --open, answer under this name too: else only by address, as localhost and as --host.",
 )
 @click.option("--tls-cert", "certificate", type=_FILE, help="Speak HTTPS with this certificate (PEM).")
 @click.option("--tls-key", "private_key", type=_FILE, help="The certificate's key (PEM).")
@@ -63,11 +94,10 @@ def command(
     host: str,
     port: int,
     everybody: bool,
-    wait: float,
-    leave: float,
     grace: float,
-    metrics: bool,
-    **web: Any,  # noqa: ANN401 - checked below
+    hosts: Sequence[str],
+    stored_gib: float,
+    **given: Any,  # noqa: ANN401 - GatewayOptions' own fields
 ) -> None:
     """Serve OpenAI's API over HTTP in front of a fleet.
 
@@ -86,10 +116,11 @@ def command(
     told how to go on elsewhere. With --json one object on stdout says where it listens.
 
     \b
-    Exit codes: 0 stopped, 2 not installed, the port is in use or the setting is invalid, 4 Redis did not answer.
+    Exit codes: 0 stopped, 2 not installed, the port is in use or the setting is invalid, 4 Redis did not answer,
+    130 a second signal cut it short.
     """
     settings = load_settings()
-    _check_web(**web)
+    _check_web(given["origins"], given["certificate"], given["private_key"])
     _check_installed()
     from producer.gateway.server import allow_many_connections, listen
     from producer.gateway.state import GatewayOptions
@@ -98,8 +129,13 @@ def command(
     listener = listen(host, port)
     import uvloop
 
-    options = GatewayOptions(wait_s=wait, leave_s=leave, metrics=metrics, **web)
-    uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
+    names = (host.lower(), *map(str.lower, hosts))
+    options = GatewayOptions(hosts=names, stored_bytes=int(stored_gib * GIB), **given)
+    try:
+        uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
+    except asyncio.CancelledError:
+        # By a second signal; click tells it as Ctrl-C.
+        raise KeyboardInterrupt from None
 
 
 def _check_web(origins: Sequence[str], certificate: Path | None, private_key: Path | None) -> None:

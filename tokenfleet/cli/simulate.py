@@ -92,12 +92,13 @@ def command(**options: Unpack[Options]) -> None:
     """Try a fleet, a load or a policy out: the scheduler's own decisions on simulated engines, in virtual time.
 
     A trace is a file of Mooncake's, Azure's or ServeGen's format; azure, mooncake and servegen stand for published
-    ones in the folder that TRACES names, by default ../shared/traces, and where one is missing a generated one stands
-    in for it. Runs of several policies get the same requests and the same chance.
+    ones in the folder that the variable TRACES names, by default traces here or in a folder beside this one, and where
+    one is missing a generated one stands in for it. Runs of several policies get the same requests and the same chance.
 
     \b
     Examples:
       tokenfleet simulate --trace azure --scale 12 --policy predictive,least-requests
+      TRACES=/data/traces tokenfleet simulate --trace mooncake
       tokenfleet simulate --trace calls.csv --workers 8 --slow 2:0.5 --kill w1@30s --join w9@60s
       tokenfleet simulate --scale 4 --offline 2000 --cancel-share 0.02 --admission refuse
 

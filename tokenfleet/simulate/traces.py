@@ -15,7 +15,7 @@ from tokenfleet.simulate.generated import SHAPES, Row, generate
 from tokenfleet.simulate.job import Request
 
 FOLDER_VARIABLE = "TRACES"
-DEFAULT_FOLDER = "../shared/traces"
+DEFAULT_FOLDER = "traces"
 HASHED_TOKENS = 512
 """What each of Mooncake's hashes stands for."""
 STEP_MS = 3_000.0
@@ -103,12 +103,20 @@ def load(name: str, seed: int = 0) -> Trace:
     known = PUBLISHED.get(name)
     if known is None:
         return replace(read(Path(name)), name=Path(name).stem)
-    path = Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER)) / known.file
+    path = found(FOLDER_VARIABLE, DEFAULT_FOLDER, known.file)
     if path.is_file():
         return replace(read(path), name=name)
     missing = f"{path} is not there; {FOLDER_VARIABLE} names its folder. It is published at {known.source}"
     shape = SHAPES[name]
     return Trace(f"{name} (GENERATED)", tuple(generate(shape, seed)), shape.block_tokens, missing)
+
+
+def found(variable: str, folder: str, file: str) -> Path:
+    """Where a file should be: in the folder that a variable names, else in `folder` here or in a folder beside this."""
+    if named := os.environ.get(variable):
+        return Path(named) / file
+    here = Path(folder) / file
+    return here if here.is_file() else next(iter(sorted(Path("..").glob(f"*/{folder}/{file}"))), here)
 
 
 def read(path: Path) -> Trace:

@@ -2,7 +2,7 @@
 
 import click
 
-from protocol.errors import BatchInvalid
+from protocol.errors import BatchInvalid, UnknownModel
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -19,9 +19,12 @@ def refused(source: str, error: BatchInvalid) -> Exit:
         said = {"code": error.code, "message": error.message, "hint": error.hint, "total": error.total}
         print_json({"error": {**said, "problems": problems}})
         return Exit.INVALID
-    for problem in error.problems[:MOST_LINES]:
+    # A model that nobody serves, often that of --model, is one mistake and not one of each line.
+    same = {problem.message if problem.code == UnknownModel.code else "" for problem in error.problems}
+    shown = 1 if len(same) == 1 and "" not in same else MOST_LINES
+    for problem in error.problems[:shown]:
         click.echo(harmless(f"{source}:{problem.line}: {problem.code}: {problem.message}"), err=True)
-    if error.total > MOST_LINES:
-        click.echo(f"… and {error.total - MOST_LINES} more: `tokenfleet batch validate` tells all", err=True)
+    if error.total > shown:
+        click.echo(f"… and {error.total - shown} more: `tokenfleet batch validate` tells all", err=True)
     click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
     return Exit.INVALID
