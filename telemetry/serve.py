@@ -4,7 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
 
 from protocol.errors import SetupError
 
@@ -13,6 +20,8 @@ M = TypeVar("M")
 
 def new_registry() -> CollectorRegistry:
     """An empty one, but for the figures of this process: memory, CPU, descriptors."""
+    # When each series began doubles their number, and nobody asks.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
