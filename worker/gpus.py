@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from worker.device import VISIBLE, load_nvml
 
 MIB = 2**20
-_LABELS = ("gpu", "UUID")
+LABELS = ("gpu", "UUID")
 Read = Callable[[ModuleType, Any], float]
 FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("DCGM_FI_DEV_GPU_UTIL", "GPU utilisation (in %).", lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
@@ -41,7 +41,7 @@ class Gpus(Collector):
     def collect(self) -> Iterator[Metric]:
         """Each figure of each GPU that tells it."""
         for name, meaning, read in FIGURES:
-            family = GaugeMetricFamily(name, meaning, labels=_LABELS)
+            family = GaugeMetricFamily(name, meaning, labels=LABELS)
             for labels, gpu in self._gpus.items():
                 if (value := self._told(read, gpu)) is not None:
                     family.add_metric(labels, value)
