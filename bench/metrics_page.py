@@ -10,7 +10,10 @@ from protocol.messages import LoadReport
 from protocol.states import Priority, State
 from protocol.watch import Tally
 from scheduler.led import Look
+from scheduler.metrics import STEPS
 from scheduler.metrics import Metrics as SchedulerMetrics
+from scheduler.policy.decision import Decision
+from scheduler.read import Snapshot
 from tokenfleet.runner.metrics import Metrics as RunnerMetrics
 from worker.gpus import FIGURES, LABELS
 from worker.metrics import Metrics as WorkerMetrics
@@ -46,6 +49,7 @@ def families() -> dict[str, list[Metric]]:
     leader = SchedulerMetrics(scheduler, "predictive").of(shard)
     leader.lead_taken()
     nothing = dict.fromkeys(Priority, 0)
+    leader.round(Snapshot(0, (), more=False, unreadable=(), leases={}, workers={}), Decision(), [0] * len(STEPS))
     leader.looked(Look(nothing, 0, Tally(nothing, dict.fromkeys(State, 0), 0, 0, 0, 0)))
     WorkerMetrics(worker, shard, "worker-1").reported("active", LoadReport(), 0)
     RunnerMetrics(runner)

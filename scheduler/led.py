@@ -53,12 +53,14 @@ class Led:
 
     Attributes:
         look: None until it has kept house for the first time.
+        seen: whether there was a round; what is known before is half of it.
         states: workers by their state.
     """
 
     def __init__(self) -> None:
         """Nothing seen yet."""
         self.look: Look | None = None
+        self.seen = False
         self.states: Mapping[str, int] = {}
         self._oldest_ms: dict[Priority, float] = {}
         self._now_ms, self._at_s = 0.0, monotonic()
@@ -67,7 +69,7 @@ class Led:
         """Keep what only a round sees."""
         self._oldest_ms = {lane[0].priority: min(job.submitted_ms for job in lane) for lane in snapshot.lanes if lane}
         self.states = Counter(now.state for now in snapshot.workers.values())
-        self._now_ms, self._at_s = snapshot.now_ms, monotonic()
+        self._now_ms, self._at_s, self.seen = snapshot.now_ms, monotonic(), True
 
     def oldest_s(self, priority: Priority) -> float:
         """How long a lane's oldest job has waited by now; 0 for an empty lane."""
@@ -141,7 +143,7 @@ class LedShards(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Each family, also an empty one."""
-        seen = [(shard, led, look) for shard, led in list(self._led.items()) if (look := led.look)]
+        seen = [(shard, led, look) for shard, led in list(self._led.items()) if led.seen and (look := led.look)]
         for family in _FAMILIES:
             labels = (*SHARD, family.label) if family.label else SHARD
             kind = CounterMetricFamily if family.counter else GaugeMetricFamily

@@ -119,6 +119,7 @@ async def ran_a_batch(watched: Watched) -> Scrape:
 
     await eventually(ended, timeout_s=60)
     usage = (await batches.get(name.id)).usage
+    assert usage
     told = await eventually(lambda: told_of_its_end(watched), timeout_s=20)
     assert told.sum("tokenfleet_batch_takes_total") == 1
     assert told.sum("tokenfleet_batch_rows_total", end="completed") == ROWS
