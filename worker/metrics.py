@@ -1,12 +1,16 @@
 """What a worker tells Prometheus: its jobs as they start, speak and end, and what it last reported of itself."""
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from protocol.handle import Shard
 from protocol.messages import LoadReport
@@ -42,7 +46,8 @@ class Metrics:
         self._engine_first = self._timed(
             "engine_first_token", "From an attempt's start here to its first token.", WAIT_S
         )
-        self._between = self._timed("between_tokens", "Between two pieces of a stream, mostly tokens.", TOKEN_S)
+        self._between = _Between(self._here)
+        registry.register(self._between)
         self._whole = self._timed("job", "From a job's submission to its end, of those completed.", WAIT_S)
         self._engine = self._timed("engine", "From an attempt's start here to its end, of those completed.", WAIT_S)
         self._prompt_tokens = self._counted("prompt_tokens", "Prompt tokens of ended jobs, as the engine counted them.")
@@ -71,7 +76,9 @@ class Metrics:
 
     def next_token(self, priority: Priority, after_s: float) -> None:
         """It goes on, so long after its last piece."""
-        self._between[priority].observe(after_s)
+        gaps = self._between.gaps[priority]
+        gaps.counts[bisect_left(TOKEN_S, after_s)] += 1
+        gaps.sum_s += after_s
 
     def ended(self, priority: Priority, verdict: Verdict, waited_s: float | None, engine_s: float) -> None:
         """The engine is done with an attempt, `engine_s` after its start."""
@@ -110,6 +117,33 @@ class Metrics:
     def _counted(self, name: str, meaning: str) -> dict[Priority, Counter]:
         metric = Counter(f"tokenfleet_worker_{name}", meaning, _BY_PRIORITY, registry=self._registry)
         return {priority: metric.labels(*self._here, priority) for priority in Priority}
+
+
+@dataclass(slots=True)
+class _Gaps:
+    """How many lie below each bound of `TOKEN_S` and above the one before; the last count is of those above all."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(TOKEN_S) + 1))
+    sum_s: float = 0.0
+
+
+class _Between(Collector):
+    """What lies between tokens. Counted for each of them, so by a quarter of what a `Histogram` takes."""
+
+    def __init__(self, here: tuple[str, ...]) -> None:
+        self._here = here
+        self.gaps = {priority: _Gaps() for priority in Priority}
+
+    def collect(self) -> Iterator[Metric]:
+        """One histogram."""
+        meaning = "Between two pieces of a stream, mostly tokens."
+        metric = HistogramMetricFamily("tokenfleet_worker_between_tokens_seconds", meaning, labels=_BY_PRIORITY)
+        for priority, gaps in self.gaps.items():
+            bounds = map(floatToGoString, (*TOKEN_S, math.inf))
+            metric.add_metric(
+                (*self._here, priority), list(zip(bounds, accumulate(gaps.counts), strict=True)), gaps.sum_s
+            )
+        yield metric
 
 
 def _end_of(verdict: Verdict) -> str:

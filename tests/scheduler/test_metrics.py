@@ -42,7 +42,7 @@ def a_look(**depths: int) -> Look:
 
 def a_snapshot(*lanes: object, **workers: str) -> Snapshot:
     now = {name: WorkerNow(name, state, 1, 0, False, 0, None) for name, state in workers.items()}
-    return Snapshot(NOW_MS, lanes, more=False, unreadable=(), leases={}, workers=now)  # type: ignore[arg-type]
+    return Snapshot(NOW_MS, lanes, more=False, unreadable=(), leases={}, workers=now)  # type: ignore[arg-type]  # lanes of jobs
 
 
 def test_a_standby_tells_of_no_lane_and_a_leader_of_its_own_only() -> None:
