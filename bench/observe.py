@@ -10,7 +10,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.request import urlopen
 
 import psutil
@@ -26,7 +26,7 @@ from tokenfleet.up.ports import free_port
 
 ROUNDS, QUICK_ROUNDS = 9, 3
 SCRAPE_S = 5.0
-WARM_UP = 16
+WARM_UP = 64
 LIMIT = 1.03
 LONGEST_S = 300
 
@@ -54,8 +54,8 @@ class Load:
         return {"model": parts.MODEL, "prompt": "nothing", **wish}
 
 
-JOBS = Load(("--sim-profile", "instant"), jobs=2_000, tokens=1, stream=False)
-TOKENS = Load(("--sim-profile", "h100-8b"), jobs=64, tokens=200, stream=True)
+JOBS = Load(("--sim-profile", "instant"), jobs=6_000, tokens=1, stream=False)
+TOKENS = Load(("--sim-profile", "h100-8b"), jobs=64, tokens=1_000, stream=True)
 
 
 async def _cost_s(url: str, load: Load, *, on: bool) -> float:
@@ -72,7 +72,7 @@ async def _cost_s(url: str, load: Load, *, on: bool) -> float:
         children = [psutil.Process(stack.enter_context(parts.process(command)).pid) for command in commands]
         async with asyncio.timeout(LONGEST_S), Fleet(url) as fleet:
             await fleet.ready(parts.MODEL, timeout=LONGEST_S)
-            await _run(fleet, load, WARM_UP)
+            await _run(fleet, replace(load, tokens=1), WARM_UP)
             before = sum(map(_cpu_s, children))
             scraping = asyncio.create_task(_scrape([port for port in ports if port]))
             await _run(fleet, load, load.jobs)
