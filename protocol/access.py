@@ -189,6 +189,7 @@ def scheduler() -> Role:
         _may("zrangebyscore zrem", "deadlines"),
         _may("xread xlen xadd xtrim", "events"),
         _may("xadd", "dead", how="%W"),
+        _may("xlen", "dead", how="%R"),
         _may("xrange xrevrange xadd xdel", "inbox:*"),
         _may("hmget hget hset hincrby", "worker:*"),
         _may("smembers", "prefixes:*", how="%R"),

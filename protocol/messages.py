@@ -277,6 +277,8 @@ class InboxEntry:
     ref: str = ""
     attempt: int = 0
     command: str = ""
+    lives_ms: int = 0
+    """From the job's submission to its deadline; 0 where that is not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,8 @@ def _inbox(reply: Sequence[tuple[bytes, Entries]] | None) -> list[InboxEntry]:
 def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
     kind, ref, attempt = fields.get(b"k"), fields.get(b"j", b"").decode(errors="replace"), fields.get(b"a", b"")
     if kind in (b"assign", b"abort") and ":" in ref and (number := _small(attempt)):
-        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, number)
+        lives_ms = _small(fields.get(b"l", b""))
+        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, number, lives_ms=lives_ms)
     # What was written by hand is an unknown command: it is acknowledged and never blocks.
     return InboxEntry(entry_id.decode(), "command", command=fields.get(b"c", b"").decode(errors="replace"))
 

@@ -15,6 +15,7 @@ from protocol.functions.assign import JOBS_A_CALL, Refusal
 from protocol.handle import Shard
 from protocol.messages import Why
 from scheduler.books import Books
+from scheduler.metrics import ShardMetrics
 from scheduler.policy.decision import Assignment, Decision, Park, ParkReason
 from scheduler.policy.ledger import Sent
 from scheduler.policy.view import JobView
@@ -52,10 +53,17 @@ class Applier:
     """Sends the moves of one shard under one leader's token; `policy` is the name of the one that decided."""
 
     def __init__(
-        self, redis: Redis, shard: Shard, token: str, policy: str, books: Books, log: FilteringBoundLogger
+        self,
+        redis: Redis,
+        shard: Shard,
+        token: str,
+        policy: str,
+        books: Books,
+        log: FilteringBoundLogger,
+        metrics: ShardMetrics | None = None,
     ) -> None:
         self._redis, self._shard, self._token, self._policy = redis, shard, token, policy
-        self._books, self._log = books, log
+        self._books, self._log, self._metrics = books, log, metrics
 
     async def apply(self, decision: Decision, snapshot: Snapshot) -> Applied:
         """Move the jobs, in one round trip.
@@ -95,9 +103,13 @@ class Applier:
             books.prefix_map.assigned(worker, job.spec.prefix, now_ms)
             books.predictions.assigned(answer, given.predicted_ms)
             self._log.debug("assigned", job=job.ref, worker=worker, attempt=answer)
+            if self._metrics:
+                self._metrics.assigned(job, now_ms)
             return True
         if answer == "refused":
             self._log.info("job_refused", job=job.ref, wait_ms=plan.move.refuse_ms)
+            if self._metrics:
+                self._metrics.refused(job)
         elif isinstance(answer, str):
             self._log.debug("not_assigned", job=job.ref, worker=worker, why=answer)
         return answer in ("gone", "expired", "parked", "malformed", "refused")

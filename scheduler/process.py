@@ -9,28 +9,33 @@ import uvloop
 
 from protocol import failpoints, log
 from protocol.settings import Settings
+from scheduler.metrics import Metrics
 from scheduler.record import Recording
 from scheduler.service import run_scheduler
+from telemetry.serve import served
 
 
 def main(settings: Settings, pools: Collection[str] | None = None, recording: Recording | None = None) -> None:
     """Run until SIGTERM or SIGINT; returns after a clean stop. Closes the recording.
 
     Raises:
-        SetupError: the Redis URL or the policy is wrong.
+        SetupError: the Redis URL or the policy is wrong, or the metrics' port is taken.
         StoreUnavailable: Redis did not answer at the start.
     """
     log.configure(settings.log_level, settings.log_format)
     failpoints.arm()
     try:
-        uvloop.run(_until_told(settings, pools, recording))
+        with served(settings.metrics_port, settings.metrics_host, lambda own: Metrics(own, settings.policy)) as metrics:
+            uvloop.run(_until_told(settings, pools, recording, metrics))
     finally:
         if recording:
             recording.close()
 
 
-async def _until_told(settings: Settings, pools: Collection[str] | None, recording: Recording | None) -> None:
-    running = run_scheduler(settings, redis_url=settings.store_url, pools=pools, recording=recording)
+async def _until_told(
+    settings: Settings, pools: Collection[str] | None, recording: Recording | None, metrics: Metrics | None
+) -> None:
+    running = run_scheduler(settings, redis_url=settings.store_url, pools=pools, recording=recording, metrics=metrics)
     service = asyncio.ensure_future(running)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

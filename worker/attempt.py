@@ -18,6 +18,7 @@ from worker.engine.base import Capacity, Engine, EngineError, EngineFault, Engin
 from worker.engine.openai_rules import speaks
 from worker.engine.token_ids import is_mute, without_ids
 from worker.figures import Tempo
+from worker.metrics import Metrics
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.resumption import Resumption, resume
@@ -36,6 +37,7 @@ class Attempt:
         started: what `start` handed out.
         begun_s: when it did (monotonic).
         limit_s: how long the attempt may run.
+        waited_s: how long its job had waited then, since its submission; None where nobody told.
         uncached_tokens: what the engine must compute of its prompt, by estimate.
         tempo: its tokens; None before the first one.
         transcript: what the engine has said.
@@ -48,6 +50,7 @@ class Attempt:
     started: Started
     begun_s: float
     limit_s: float
+    waited_s: float | None = None
     uncached_tokens: int = 0
     tempo: Tempo | None = None
     transcript: Transcript | None = None
@@ -83,6 +86,7 @@ class Runner:
         max_tries: how often an engine may fail a job.
         clock: for the time to the first token.
         on_first: told of each attempt that has brought its first token.
+        metrics: told of what attempts do; None for nobody.
     """
 
     def __init__(
@@ -93,18 +97,24 @@ class Runner:
         max_tries: int,
         clock: Clock,
         on_first: Callable[[Attempt], None],
+        metrics: Metrics | None = None,
     ) -> None:
         self._engine, self._capacity, self._outbox, self._clock = engine, capacity, outbox, clock
-        self._max_tries, self._on_first = max_tries, on_first
+        self._max_tries, self._on_first, self._metrics = max_tries, on_first, metrics
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
         verdict = attempt.stopped
         if verdict is None:
             attempt.on_engine = True
+            if self._metrics:
+                self._metrics.started(attempt.started.priority, attempt.waited_s)
             failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
             verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
+        if self._metrics:
+            engine_s = self._clock.monotonic() - attempt.begun_s
+            self._metrics.ended(attempt.started.priority, verdict, attempt.waited_s, engine_s)
         if isinstance(verdict, GiveBack):
             self._leave_partial(attempt)
         self._outbox.end(attempt.out, verdict)
@@ -229,8 +239,21 @@ class Runner:
             attempt.out.first_token_after_ms = int(1000 * (now_s - attempt.begun_s))
             self._on_first(attempt)
         # Several choices speak side by side: one tells the tempo of all.
-        attempt.tempo.chunks += choices[0].get("index", 0) == 0
+        own = choices[0].get("index", 0) == 0
+        attempt.tempo.chunks += own
+        if self._metrics and (own or first):
+            self._time(self._metrics, attempt, attempt.tempo, first=first)
         return first
+
+    def _time(self, metrics: Metrics, attempt: Attempt, tempo: Tempo, *, first: bool) -> None:
+        """Tell how long a piece of the answer took."""
+        priority, now_s = attempt.started.priority, self._clock.monotonic()
+        if first:
+            waited_s = None if attempt.started.said else attempt.waited_s
+            metrics.first_token(priority, waited_s, now_s - attempt.begun_s)
+        else:
+            metrics.next_token(priority, now_s - tempo.last_s)
+        tempo.last_s = now_s
 
 
 def _request(attempt: Attempt) -> EngineRequest:

@@ -93,8 +93,12 @@ class Attempts:
         elif new:
             failpoints.reach("worker.before_start", new[0].handle.own_id)
             replies = await run_all(self._redis, [start(out.handle, out.attempt, self._worker) for out in new])
-            errors = [error for out, reply in zip(new, replies, strict=True) if (error := self._begin(out, reply))]
-            if errors:
+            lives_ms = {(entry.ref, entry.attempt): entry.lives_ms for entry in entries}
+            begun = [
+                self._begin(out, reply, lives_ms[out.handle.ref, out.attempt])
+                for out, reply in zip(new, replies, strict=True)
+            ]
+            if errors := [error for error in begun if error]:
                 raise errors[0]
 
     def abort(self, entry: InboxEntry) -> None:
@@ -177,7 +181,7 @@ class Attempts:
         for out in new:
             self._outbox.end(out, GiveBack(why=why))
 
-    def _begin(self, out: Outgoing, reply: Started | FleetError | None) -> FleetError | None:
+    def _begin(self, out: Outgoing, reply: Started | FleetError | None, lives_ms: int) -> FleetError | None:
         """Run it, or return why nobody knows whether it is ours."""
         if isinstance(reply, ProtocolViolation):
             self._outbox.end(out, malformed())
@@ -185,14 +189,16 @@ class Attempts:
             return reply
         elif reply is not None and reply.deadline_left_ms > 0:
             if self._accepting():
-                self._run(out, reply)
+                self._run(out, reply, lives_ms)
             else:
                 self._give_back([out], UNWANTED)
         return None
 
-    def _run(self, out: Outgoing, started: Started) -> None:
+    def _run(self, out: Outgoing, started: Started, lives_ms: int) -> None:
         limit_s = started.spec.time_limit_s or self._time_limit_s
-        attempt = Attempt(out, started, self._clock.monotonic(), limit_s, self._uncached_tokens(started.spec))
+        waited_s = max(0, lives_ms - started.deadline_left_ms) / 1000 if lives_ms else None
+        uncached = self._uncached_tokens(started.spec)
+        attempt = Attempt(out, started, self._clock.monotonic(), limit_s, waited_s, uncached)
         self._running[out.handle.ref, out.attempt] = attempt
         self.taken = max(self.taken, out.attempt)
         self.idle.clear()

@@ -16,11 +16,13 @@ class Tempo:
 
     Attributes:
         first_s: when the first one came.
+        last_s: when the last one came, where somebody counts what lies between them.
         chunks: how many pieces of its first choice came.
     """
 
     first_s: float
     chunks: int = 0
+    last_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from worker.duty import Duty
 from worker.keeper import EngineKeeper
 from worker.life import Life, new_life
 from worker.load import LoadMeter, memory_limit_bytes
+from worker.metrics import Metrics
 from worker.options import WorkerOptions
 from worker.session import Ending, Session
 from worker.startup import wait_for_store
@@ -29,7 +30,9 @@ LEAVE_AT_ONCE_S = 1.0
 _log = get_logger("worker")
 
 
-async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: str, stop: StopSignals) -> Ending:
+async def run_worker(
+    settings: Settings, options: WorkerOptions, *, redis_url: str, stop: StopSignals, metrics: Metrics | None = None
+) -> Ending:
     """Work until told to stop; says how that went.
 
     Args:
@@ -37,6 +40,7 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
         options: the engine and what it serves.
         redis_url: where.
         stop: drains at the first signal, ends at once at the second.
+        metrics: told of what happens; None for nobody.
 
     Raises:
         SetupError: the engine can't run, or another pool serves the model.
@@ -63,6 +67,7 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
                 states=states,
                 stop=stop,
                 clock=clock,
+                metrics=metrics,
             )
         )
     finally:
@@ -93,6 +98,8 @@ async def _live(station: Station) -> Ending:
         ending = await _live_once(station, life)
         if ending in (Ending.DRAINED, Ending.STOPPED):
             return ending
+        if station.metrics:
+            station.metrics.lease_lost(ending.value)
         _log.warning("life_ended", why=ending.value, id=life.id, then="a new one begins")
     return Ending.STOPPED if station.stop.now.is_set() else Ending.DRAINED
 

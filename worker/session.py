@@ -57,6 +57,7 @@ class Session:
             settings.max_tries,
             station.clock,
             self._attempts.spoke,
+            station.metrics,
         )
         self._attempts.serve(runner, self._outbox, settings.time_limit_s, station.engine.prefixes)
         self._inbox = Inbox(redis, shard, life.id, self._take, station.clock)
@@ -168,6 +169,8 @@ class Session:
             # The engine has heard what was asked for, and may hold less: what waits inside it can't be overtaken.
             slots = station.keeper.capacity.slots or station.options.slots or DEFAULT_SLOTS
             report = await self._report()
+            if station.metrics:
+                station.metrics.reported(state, report, station.keeper.restarts)
             self._heartbeat.publish(News(state, slots, report, station.models, station.engine.prefixes()))
             await self._cadence.turn()
 

@@ -8,7 +8,8 @@ import pytest
 from prometheus_client import Counter
 
 from protocol.errors import SetupError
-from telemetry.serve import new_registry, serving
+from telemetry.serve import new_registry, served, serving
+from tests.support.servers import free_port
 
 
 def _scraped(port: int) -> str:
@@ -38,3 +39,17 @@ def test_a_port_that_is_taken_is_told() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SetupError, match=f"127.0.0.1:{port}"), serving(new_registry(), port):
             pass
+
+
+def test_without_a_port_there_are_no_metrics() -> None:
+    with served(0, "127.0.0.1", lambda registry: registry) as metrics:
+        assert metrics is None
+
+
+def test_metrics_are_those_of_the_registry_that_is_served() -> None:
+    with served(port := free_port(), "127.0.0.1", lambda own: Counter("seen", "Seen.", registry=own)) as metrics:
+        assert metrics is not None
+        metrics.inc(2)
+        told = _scraped(port)
+    assert "seen_total 2.0" in told
+    assert "seen_created" not in told

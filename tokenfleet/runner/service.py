@@ -26,6 +26,7 @@ from protocol.call import run, translate
 from protocol.errors import FleetError, StoreFull, StoreUnavailable
 from protocol.settings import Settings
 from tokenfleet.runner import queues
+from tokenfleet.runner.metrics import Metrics
 
 Context = dict[Any, Any]
 EACH_SECOND = frozenset(range(60))
@@ -47,6 +48,7 @@ class Runner:
     fleet: Fleet
     redis: ArqRedis
     http: aiohttp.ClientSession
+    metrics: Metrics | None = None
 
     def workers(self, concurrency: int) -> list[Worker]:
         """Arq's two workers, new ones."""
@@ -64,11 +66,19 @@ class Runner:
         terms = Terms(settings.batch_lease_s, settings.batch_keep_s, notify=bool(settings.webhook_url))
         fleet = Fleet(redis=self.fleet.redis, tenant=name.tenant, settings=settings)
         try:
-            await serve(fleet, self.files, name, terms)
+            await self._serve(fleet, name, terms)
         except FleetError as error:
             _log.warning("can't take a batch", batch=name.id, code=error.code)
         finally:
             await fleet.close()
+
+    async def _serve(self, fleet: Fleet, name: BatchName, terms: Terms) -> None:
+        if self.metrics is None:
+            await serve(fleet, self.files, name, terms)
+            return
+        with self.metrics.batch() as watch:
+            if end := await serve(fleet, self.files, name, terms, watch):
+                self.metrics.ended(end)
 
     async def sweep(self, _: Context) -> None:
         """Queue what nobody owns, and ends that were not told."""
@@ -78,6 +88,8 @@ class Runner:
                 await queues.ask_to_run(self.redis, name)
             for name in filter(self._mine, waiting.untold if self.settings.webhook_url else ()):
                 await queues.ask_to_tell(self.redis, name)
+            if self.metrics:
+                self.metrics.living(await chores.living(self.fleet.redis))
         except FleetError as error:
             _log.warning("can't look", code=error.code)
 
@@ -119,7 +131,7 @@ def _job(method: Callable[..., Awaitable[None]]) -> WorkerCoroutine:
     return cast("WorkerCoroutine", method)
 
 
-async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> None:
+async def run_runner(settings: Settings, files: FileStore, concurrency: int, metrics: Metrics | None = None) -> None:
     """Run batches until cancelled; then each is handed over.
 
     Raises:
@@ -140,7 +152,7 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> 
             first = False
             redis = queues.connect(settings.store_url)
             try:
-                await _work(Runner(settings, files, fleet, redis, http).workers(concurrency))
+                await _work(Runner(settings, files, fleet, redis, http, metrics).workers(concurrency))
             except (RedisError, OSError) as error:
                 failure = translate(error)
                 if not isinstance(failure, StoreUnavailable | StoreFull):

@@ -7,8 +7,8 @@ from redis.asyncio import Redis
 
 from producer.batch.store import FileStore, StoredFile
 from protocol import batch_reads, functions, log, reads
-from protocol.batches import BatchName, BatchRecord
-from protocol.call import run
+from protocol.batches import BatchName, BatchRecord, BatchStatus
+from protocol.call import run, run_all, value_of
 from protocol.errors import UnknownFile
 
 ORPHAN_S = 7 * 86_400.0
@@ -35,6 +35,17 @@ async def due(redis: Redis) -> Due:
     now_ms = await run(redis, reads.store_time_ms())
     idle = await run(redis, batch_reads.idle_batches(now_ms))
     return Due(idle, await run(redis, batch_reads.untold_batches(now_ms)))
+
+
+async def living(redis: Redis) -> list[BatchStatus]:
+    """The states of all batches that have not ended.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    names = await run(redis, batch_reads.living_batches())
+    found = await run_all(redis, [batch_reads.batch_status(name) for name in names])
+    return [status for status in map(value_of, found) if status]
 
 
 async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | None = None) -> int:

@@ -1,0 +1,10 @@
+"""Write the pages of docs/ that are made from the code."""
+
+from bench import metrics_page
+
+PAGES = {metrics_page.PAGE: metrics_page.page}
+
+
+if __name__ == "__main__":
+    for path, page in PAGES.items():
+        path.write_text(page(), encoding="utf-8")

@@ -1,0 +1,155 @@
+"""What a leader tells of its shards, read when Prometheus asks: a standby tells nothing of what it does not lead."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, get_args
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis.asyncio import Redis
+
+from protocol import reads, watch
+from protocol.call import Call, run_all, value_of
+from protocol.handle import Shard
+from protocol.states import Priority, State, WorkerState
+from protocol.watch import Tally
+from scheduler.read import Snapshot
+
+SHARD = ("pool", "shard")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a leader finds when it keeps house.
+
+    Attributes:
+        depths: jobs in each lane.
+        dead: jobs that are set aside.
+        tally: what the functions have counted.
+    """
+
+    depths: Mapping[Priority, int]
+    dead: int
+    tally: Tally
+
+
+async def look(redis: Redis, shard: Shard) -> Look:
+    """Look now, in one round trip.
+
+    Raises:
+        FleetError: Redis does not answer.
+    """
+    calls: list[Call[Any]] = [reads.lane_depth(shard, priority) for priority in Priority]
+    *depths, dead, tally = await run_all(redis, [*calls, reads.dead_count(shard), watch.tally(shard)])
+    by_priority = {priority: value_of(depth) for priority, depth in zip(Priority, depths, strict=True)}
+    return Look(by_priority, value_of(dead), value_of(tally))
+
+
+class Led:
+    """A shard as its leader last saw it.
+
+    Attributes:
+        look: None until it has kept house for the first time.
+        seen: whether there was a round; what is known before is half of it.
+        states: workers by their state.
+    """
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self.look: Look | None = None
+        self.seen = False
+        self.states: Mapping[str, int] = {}
+        self._oldest_ms: dict[Priority, float] = {}
+        self._now_ms, self._at_s = 0.0, monotonic()
+
+    def saw(self, snapshot: Snapshot) -> None:
+        """Keep what only a round sees."""
+        self._oldest_ms = {lane[0].priority: min(job.submitted_ms for job in lane) for lane in snapshot.lanes if lane}
+        self.states = Counter(now.state for now in snapshot.workers.values())
+        self._now_ms, self._at_s, self.seen = snapshot.now_ms, monotonic(), True
+
+    def oldest_s(self, priority: Priority) -> float:
+        """How long a lane's oldest job has waited by now; 0 for an empty lane."""
+        since_ms = self._oldest_ms.get(priority)
+        return 0.0 if since_ms is None else max(0.0, (self._now_ms - since_ms) / 1000 + monotonic() - self._at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """One metric: its further label with all values, and how each is read."""
+
+    name: str
+    meaning: str
+    value: Callable[[Led, Look, str], float]
+    label: str = ""
+    values: Iterable[str] = ("",)
+    counter: bool = False
+
+
+def _delayed(_: Led, look: Look, priority: str) -> int:
+    return max(0, look.tally.waiting[Priority(priority)] - look.depths[Priority(priority)])
+
+
+_LANES = ("priority", tuple(Priority))
+_ENDS = ("state", tuple(state for state in State if state.terminal))
+_STATES = ("state", get_args(WorkerState))
+_FAMILIES = (
+    _Family("lane_jobs", "Jobs in a lane.", lambda _, look, which: look.depths[Priority(which)], *_LANES),
+    _Family(
+        "lane_oldest_seconds",
+        "For how long the oldest job of a lane has waited, of those that the dispatcher sees: the first 256.",
+        lambda led, _, which: led.oldest_s(Priority(which)),
+        *_LANES,
+    ),
+    _Family(
+        "delayed_jobs", "Jobs out of their lane for a while: delayed, put off, to be tried again.", _delayed, *_LANES
+    ),
+    _Family("dead_letters", "Jobs that are set aside now.", lambda _, look, __: look.dead),
+    _Family("workers", "Workers with a lease.", lambda led, _, which: led.states.get(which, 0), *_STATES),
+    _Family(
+        "jobs_ended",
+        "Jobs by how they ended.",
+        lambda _, look, which: look.tally.ended[State(which)],
+        *_ENDS,
+        counter=True,
+    ),
+    _Family(
+        "set_aside", "Jobs that were set aside as dead letters.", lambda _, look, __: look.tally.dead, counter=True
+    ),
+    _Family(
+        "strikes",
+        "Attempts whose engine or worker died under them.",
+        lambda _, look, __: look.tally.strikes,
+        counter=True,
+    ),
+    _Family("failed_tries", "Attempts that their engine failed.", lambda _, look, __: look.tally.tries, counter=True),
+    _Family(
+        "leases_lost",
+        "Workers that were silent until their lease ended.",
+        lambda _, look, __: look.tally.lost,
+        counter=True,
+    ),
+)
+
+
+class LedShards(Collector):
+    """Of the shards in `led` that are led now."""
+
+    def __init__(self, led: Mapping[Shard, Led]) -> None:
+        self._led = led
+
+    def collect(self) -> Iterator[Metric]:
+        """Each family, also an empty one."""
+        seen = [(shard, led, look) for shard, led in list(self._led.items()) if led.seen and (look := led.look)]
+        for family in _FAMILIES:
+            labels = (*SHARD, family.label) if family.label else SHARD
+            kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+            metric = kind(f"tokenfleet_{family.name}", family.meaning, labels=labels)
+            for shard, led, look in seen:
+                for which in family.values:
+                    own = (which,) if family.label else ()
+                    metric.add_metric((shard.pool, str(shard.number), *own), family.value(led, look, which))
+            yield metric

@@ -1,0 +1,77 @@
+"""A fleet of real processes that are watched: two schedulers, two workers with the simulated engine, a batch runner."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from producer.fleet import Fleet
+from protocol.settings import Settings
+from tests.observe.scraping import Scrape
+from tests.support.nursery import Nursery
+from tests.support.servers import Server, free_port, valkey_binary
+from tests.support.waiting import eventually
+
+MODEL = "demo"
+LEASE_S = 5
+
+
+@dataclass
+class Watched:
+    """The processes by name, and where each answers Prometheus."""
+
+    nursery: Nursery
+    server: Server
+    folder: Path
+    fleet: Fleet
+    pids: dict[str, int]
+    ports: dict[str, int]
+
+    def start(self, name: str, *words: str) -> None:
+        port = self.ports[name] = free_port()
+        env = {"TOKENFLEET_REDIS_URL": self.server.url, "TOKENFLEET_STORE": str(self.folder / "store")}
+        env |= {"TOKENFLEET_LEASE_S": str(LEASE_S), "TOKENFLEET_LOG_FORMAT": "json"}
+        args = [*words, "--metrics-port", str(port)]
+        self.pids[name] = self.nursery.fork(args, env, self.folder / f"{name}.log")
+
+    def worker(self, name: str) -> None:
+        self.start(name, "worker", "--engine", "sim", "--model", MODEL, "--label", name, "--slots", "8")
+
+    def scrape(self, name: str) -> Scrape:
+        return Scrape(self.ports[name])
+
+    def kill(self, name: str) -> None:
+        os.kill(self.pids.pop(name), signal.SIGKILL)
+
+    async def answers(self, name: str) -> None:
+        def listens() -> bool:
+            try:
+                return bool(self.scrape(name))
+            except OSError as error:
+                raise AssertionError((self.folder / f"{name}.log").read_text()) from error
+
+        await eventually(listens, timeout_s=60)
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    server = Server(valkey_binary(), tmp_path)
+    server.start()
+    settings = Settings(redis_url=server.url, store=tmp_path / "store", redis_patience_s=20)
+    try:
+        with Nursery() as nursery:
+            async with Fleet(settings=settings) as fleet:
+                watched = Watched(nursery, server, tmp_path, fleet, {}, {})
+                watched.start("scheduler", "scheduler")
+                watched.worker("w1")
+                watched.worker("w2")
+                watched.start("runner", "batch-runner")
+                await fleet.ready(MODEL, timeout=60)
+                for name in watched.ports:
+                    await watched.answers(name)
+                yield watched
+    finally:
+        server.stop()
