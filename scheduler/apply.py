@@ -1,5 +1,6 @@
 """Turns a decision into moves, and what Redis answered into the ledger's numbers and the log's lines."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ from protocol.call import run_all
 from protocol.errors import FleetError
 from protocol.functions import Move, assign
 from protocol.functions.assign import JOBS_A_CALL, Refusal
-from protocol.handle import Shard
+from protocol.handle import Handle, Shard
 from protocol.messages import Why
 from scheduler.books import Books
 from scheduler.policy.decision import Assignment, Decision, Park, ParkReason
 from scheduler.policy.ledger import Sent
 from scheduler.policy.view import JobView
 from scheduler.read import Snapshot
+from telemetry import tracing
 
 Answer = int | Refusal | FleetError | None
 """An attempt number, why there is none, that the call failed, or that another leads."""
@@ -69,6 +71,7 @@ class Applier:
             return Applied()
         # Apart from the others, so that whatever is wrong with them stops no good job.
         answers = await self._send([*_chunks([plan.move for plan in plans]), *_chunks(broken)])
+        self._trace(plans, answers, snapshot)
         planned = zip(plans, answers, strict=False)
         left = [plan.job.member for plan, answer in planned if self._took(plan, answer, snapshot.now_ms)]
         self._tell_broken(broken, answers[len(plans) :])
@@ -101,6 +104,20 @@ class Applier:
         elif isinstance(answer, str):
             self._log.debug("not_assigned", job=job.ref, worker=worker, why=answer)
         return answer in ("gone", "expired", "parked", "malformed", "refused")
+
+    def _trace(self, plans: Sequence[_Plan], answers: Sequence[Answer], snapshot: Snapshot) -> None:
+        """A span for each traced job that was assigned: from the end of the look to Redis's answer, on its clock."""
+        begun_s, taken_s = snapshot.now_ms / 1000, asyncio.get_running_loop().time() - snapshot.seen_s
+        for plan, answer in zip(plans, answers, strict=False):
+            trace = plan.job.spec.trace
+            if trace and isinstance(answer, int):
+                about: dict[str, str | int] = {
+                    "tokenfleet.job": str(Handle.of(self._shard, plan.job.ref)),
+                    "tokenfleet.attempt": answer,
+                    "tokenfleet.worker": plan.move.worker,
+                    "tokenfleet.policy": self._policy,
+                }
+                tracing.span("assign", trace, begun_s, begun_s + taken_s, attributes=about)
 
     def _tell_broken(self, moves: Sequence[Move], answers: Sequence[Answer]) -> None:
         for move, answer in zip(moves, answers, strict=True):

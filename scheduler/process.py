@@ -11,6 +11,7 @@ from protocol import failpoints, log
 from protocol.settings import Settings
 from scheduler.record import Recording
 from scheduler.service import run_scheduler
+from telemetry import tracing
 
 
 def main(settings: Settings, pools: Collection[str] | None = None, recording: Recording | None = None) -> None:
@@ -22,6 +23,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
     """
     log.configure(settings.log_level, settings.log_format)
     failpoints.arm()
+    tracing.start("scheduler")
     try:
         uvloop.run(_until_told(settings, pools, recording))
     finally:

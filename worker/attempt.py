@@ -21,6 +21,7 @@ from worker.figures import Tempo
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.resumption import Resumption, resume
+from worker.traces import AttemptTrace
 from worker.transcript import Transcript
 from worker.verdict import Drop, GiveBack, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
 
@@ -42,6 +43,7 @@ class Attempt:
         on_engine: whether the engine has it, so that its load counts there.
         stopped: how it ends, once somebody has stopped it from outside.
         ended: the engine is done with it, though Redis may not have recorded that yet.
+        trace: its spans; None for a job that nothing traces.
     """
 
     out: Outgoing
@@ -55,6 +57,7 @@ class Attempt:
     stopped: Verdict | None = None
     ended: bool = False
     task: asyncio.Task[None] | None = None
+    trace: AttemptTrace | None = None
 
     def stop(self, verdict: Verdict) -> None:
         """End it now with this verdict; closing the engine's generator frees its slot. Once is enough."""
@@ -105,6 +108,8 @@ class Runner:
             failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
             verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
+        if attempt.trace:
+            attempt.trace.ended(verdict, self._clock.monotonic() - attempt.begun_s)
         if isinstance(verdict, GiveBack):
             self._leave_partial(attempt)
         self._outbox.end(attempt.out, verdict)
@@ -252,6 +257,7 @@ def _request(attempt: Attempt) -> EngineRequest:
         prompt_tokens=spec.prompt_tokens,
         tenant=out.handle.tenant,
         prefix=spec.prefix,
+        trace=attempt.trace.header if attempt.trace else "",
     )
 
 

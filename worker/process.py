@@ -8,6 +8,7 @@ import uvloop
 from protocol import failpoints
 from protocol.log import get_logger
 from protocol.settings import Settings
+from telemetry import tracing
 from worker.options import WorkerOptions
 from worker.service import run_worker
 from worker.session import Ending
@@ -25,6 +26,7 @@ def main(settings: Settings, options: WorkerOptions) -> int:
         FleetError: as `run_worker` says.
     """
     failpoints.arm()
+    tracing.start("worker")
     ending = uvloop.run(_run(settings, options))
     return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
 

@@ -21,7 +21,10 @@ from protocol.call import value_of
 from protocol.errors import FleetError, UnknownModel, WaitTimeout
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
+from telemetry import tracing
 
+TRACEPARENT = "traceparent"
+"""The header that names the span which a request belongs to: https://www.w3.org/TR/trace-context/."""
 FOLLOWED_AGAIN_S = 10.0
 """A gateway that dies leaves its clients at least so long to follow their jobs elsewhere."""
 
@@ -54,7 +57,8 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     gateway.check_open()
     limit = raw_limit(gateway.fleet.settings.max_body_bytes)
     body = await read_object(request, limit, gateway.options.body_s)
-    asked = _allowed(gateway, grant, endpoint, body, Wishes.of(request.headers, body.pop("fleet", None)))
+    wishes = Wishes.of(request.headers, body.pop("fleet", None))
+    asked = _allowed(gateway, grant, endpoint, body, wishes, tracing.of_request(request.headers.get(TRACEPARENT, "")))
     (submitted,) = await gateway.fleet.submit_many([asked.job])
     job = value_of(submitted)
     if asked.job.stream:
@@ -63,7 +67,7 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     return await _awaited(gateway, request, asked, job)
 
 
-def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObject, wishes: Wishes) -> Asked:
+def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObject, wishes: Wishes, trace: str) -> Asked:
     """The job that a request asks for.
 
     Raises:
@@ -89,6 +93,7 @@ def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObjec
         cancel_unfollowed=orphaned_s,
         id=wishes.id or "",
         bucket=grant.bucket,
+        trace=trace,
     )
     return Asked(body, wishes, unfollowed_s, job)
 
