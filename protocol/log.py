@@ -2,9 +2,12 @@
 
 import logging
 import sys
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import structlog
+
+from protocol.handle import Handle
 
 Format = Literal["auto", "json", "console"]
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -37,6 +40,11 @@ def configure(level: str = "info", style: Format = "auto") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def job_lines(handle: Handle, attempt: int) -> AbstractContextManager[None]:
+    """While it is entered, each line of this task, whoever writes it, names the job and the attempt."""
+    return structlog.contextvars.bound_contextvars(job=str(handle), attempt=attempt)
 
 
 def silent() -> structlog.typing.FilteringBoundLogger:

@@ -97,12 +97,12 @@ class Applier:
             books.speeds.assigned(worker, answer, given.predicted_ms, given.pending_ms)
             books.prefix_map.assigned(worker, job.spec.prefix, now_ms)
             books.predictions.assigned(answer, given.predicted_ms)
-            self._log.debug("assigned", job=job.ref, worker=worker, attempt=answer)
+            self._log.debug("assigned", job=self._name(job), worker=worker, attempt=answer)
             return True
         if answer == "refused":
-            self._log.info("job_refused", job=job.ref, wait_ms=plan.move.refuse_ms)
+            self._log.info("job_refused", job=self._name(job), wait_ms=plan.move.refuse_ms)
         elif isinstance(answer, str):
-            self._log.debug("not_assigned", job=job.ref, worker=worker, why=answer)
+            self._log.debug("not_assigned", job=self._name(job), worker=worker, why=answer)
         return answer in ("gone", "expired", "parked", "malformed", "refused")
 
     def _trace(self, plans: Sequence[_Plan], answers: Sequence[Answer], snapshot: Snapshot) -> None:
@@ -112,19 +112,23 @@ class Applier:
             trace = plan.job.spec.trace
             if trace and isinstance(answer, int):
                 about: dict[str, str | int] = {
-                    "tokenfleet.job": str(Handle.of(self._shard, plan.job.ref)),
+                    "tokenfleet.job": self._name(plan.job),
                     "tokenfleet.attempt": answer,
                     "tokenfleet.worker": plan.move.worker,
                     "tokenfleet.policy": self._policy,
                 }
                 tracing.span("assign", trace, begun_s, begun_s + taken_s, attributes=about)
 
+    def _name(self, job: JobView) -> str:
+        """As in all logs and traces."""
+        return str(Handle.of(self._shard, job.ref))
+
     def _tell_broken(self, moves: Sequence[Move], answers: Sequence[Answer]) -> None:
         for move, answer in zip(moves, answers, strict=True):
             if answer == "malformed":
-                self._log.warning("job_set_aside", entry=repr(move.member), why="its description can't be read")
+                self._log.warning("job_set_aside", entry=repr(move.member), code="malformed")
             elif answer == "gone":
-                self._log.info("entry_removed", entry=repr(move.member), why="no queued job stands behind it")
+                self._log.info("entry_removed", entry=repr(move.member))
 
 
 def _planned(decision: Decision, snapshot: Snapshot, policy: str) -> list[_Plan]:

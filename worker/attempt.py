@@ -10,7 +10,7 @@ from traceback import extract_tb
 from protocol import failpoints, wire
 from protocol.clock import Clock
 from protocol.errors import InvalidRequest
-from protocol.log import get_logger
+from protocol.log import get_logger, job_lines
 from protocol.messages import Frame, Started
 from protocol.wire import JsonObject
 from worker.backoff import chance
@@ -102,6 +102,10 @@ class Runner:
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
+        with job_lines(attempt.out.handle, attempt.out.attempt):
+            await self._run(attempt)
+
+    async def _run(self, attempt: Attempt) -> None:
         verdict = attempt.stopped
         if verdict is None:
             attempt.on_engine = True
@@ -144,10 +148,8 @@ class Runner:
             return self._failure(attempt, EngineFault(f"the engine failed with {type(error).__name__}"))
 
     def _failure(self, attempt: Attempt, error: EngineError) -> Verdict:
-        out = attempt.out
         verdict = verdict_on(error, Retries(attempt.started.tries, self._max_tries), chance())
-        how = {"kind": type(error).__name__, "then": type(verdict).__name__}
-        _log.debug("attempt_failed", job=str(out.handle), attempt=out.attempt, **how)
+        _log.info("attempt_failed", kind=type(error).__name__, verdict=type(verdict).__name__)
         return verdict
 
     async def _generate(self, attempt: Attempt) -> JsonObject:
@@ -159,7 +161,7 @@ class Runner:
             except EngineRefused as refusal:
                 if attempt.tempo:
                     raise
-                _log.info("starts_over", request=request.request_id, why=f"the {refusal}")
+                _log.info("attempt_starts_over", why=f"the {refusal}")
                 attempt.out.begin(None)
         attempt.transcript = Transcript(request.endpoint)
         await self._listen(attempt, request, lambda chunk: chunk)
@@ -170,7 +172,7 @@ class Runner:
         try:
             return await resume(self._engine, request, said, chats=chats)
         except Exception as error:  # noqa: BLE001 - whatever stands in the log, the job itself can still be done
-            _log.warning("starts_over", request=request.request_id, kind=type(error).__name__, at=_place(error))
+            _log.warning("resumption_failed", kind=type(error).__name__, at=_place(error))
             return None
 
     async def _go_on(self, attempt: Attempt, request: EngineRequest, plan: Resumption) -> JsonObject:

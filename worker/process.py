@@ -36,7 +36,7 @@ async def _run(settings: Settings, options: WorkerOptions) -> Ending:
 
     def on_signal(number: signal.Signals) -> None:
         stop.signal()
-        log.info("signal", name=number.name, then="stops at once" if stop.now.is_set() else "drains")
+        log.info("signal_received", name=number.name, action="stop" if stop.now.is_set() else "drain")
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
