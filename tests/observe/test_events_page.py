@@ -77,6 +77,7 @@ def test_nothing_logs_past_our_loggers() -> None:
         for source in sources(*PACKAGES)
         for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS
-        if f"{source.name}:{node.lineno}" not in known
+        # A job's `info()` tells nothing.
+        if node.args and f"{source.name}:{node.lineno}" not in known
     ]
     assert not past, report(past)
