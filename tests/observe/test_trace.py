@@ -12,6 +12,7 @@ from protocol import keys
 from protocol.call import Call, run
 from protocol.messages import JobRecord, JobSpec
 from protocol.states import State
+from protocol.wire import loads
 from tests.faults.stage import Stage
 from tests.gateway.serving import CHAT
 from tests.observe.collector import Collector, Told
@@ -128,6 +129,10 @@ async def test_each_attempt_is_seen_and_the_engine_can_join(
     _, again = (span for span in told if span.name == "queue")
     # The second wait begins when the first attempt was given back.
     assert close(again, record.history[0].at_ms, record.assigned_ms)
+    # So does the worker's log, on every line of the attempt.
+    lines = stage.roles[1].log.read_text().splitlines()
+    (failed,) = [line for line in map(loads, lines) if line["event"] == "attempt_failed"]
+    assert (failed["job"], failed["attempt"]) == (str(job.handle), first.about["tokenfleet.attempt"])
     # Each request names the attempt's span: what the engine itself tells stands under it.
     assert [header[:53] for header in play.headers] == [f"00-{span.trace}-{span.id}-" for span in (first, second)]
 
