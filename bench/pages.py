@@ -1,8 +1,8 @@
 """Write the pages of docs/ that are made from the code."""
 
-from bench import metrics_page
+from bench import events_page, metrics_page
 
-PAGES = {metrics_page.PAGE: metrics_page.page}
+PAGES = {events_page.PAGE: events_page.page, metrics_page.PAGE: metrics_page.page}
 
 
 if __name__ == "__main__":

@@ -313,8 +313,7 @@ def _inbox(reply: Sequence[tuple[bytes, Entries]] | None) -> list[InboxEntry]:
 def _inbox_entry(entry_id: bytes, fields: Fields) -> InboxEntry:
     kind, ref, attempt = fields.get(b"k"), fields.get(b"j", b"").decode(errors="replace"), fields.get(b"a", b"")
     if kind in (b"assign", b"abort") and ":" in ref and (number := _small(attempt)):
-        lives_ms = _small(fields.get(b"l", b""))
-        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, number, lives_ms=lives_ms)
+        return InboxEntry(entry_id.decode(), "assign" if kind == b"assign" else "abort", ref, number)
     # What was written by hand is an unknown command: it is acknowledged and never blocks.
     return InboxEntry(entry_id.decode(), "command", command=fields.get(b"c", b"").decode(errors="replace"))
 

@@ -12,6 +12,7 @@ from protocol.settings import Settings
 from scheduler.metrics import Metrics
 from scheduler.record import Recording
 from scheduler.service import run_scheduler
+from telemetry import tracing
 from telemetry.serve import served
 
 
@@ -24,6 +25,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
     """
     log.configure(settings.log_level, settings.log_format)
     failpoints.arm()
+    tracing.start("scheduler")
     try:
         with served(settings.metrics_port, settings.metrics_host, lambda own: Metrics(own, settings.policy)) as metrics:
             uvloop.run(_until_told(settings, pools, recording, metrics))

@@ -98,7 +98,7 @@ class ShardLoop:
         self._put_off |= done.put_off
         self._recalls = done.spare and self._put_off
         if not done.leads:
-            self._stand_by("another leads")
+            self._stand_by("another_leads")
         elif done.reclaiming or self._recalls:
             self._next_tick = 0.0
         elif not done.again:
@@ -131,7 +131,7 @@ class ShardLoop:
                 self._metrics.lead_taken()
             self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder, self._metrics)
         elif not ticked.leads and self._term:
-            self._stand_by("another leads")
+            self._stand_by("another_leads")
         if ticked.expired:
             self._log.info("jobs_expired", count=ticked.expired)
         if ticked.ripened:
@@ -167,7 +167,7 @@ class ShardLoop:
         if isinstance(error, StoreUnavailable):
             self._outage.began(error)
         elif isinstance(error, LibraryMissing):
-            self._log.warning("library_missing", then="it is loaded again")
+            self._log.warning("library_missing")
             with suppress(FleetError):
                 await library.load(self._redis)
         else:

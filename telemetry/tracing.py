@@ -10,8 +10,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER = "traceparent"
+_LATEST_NS = 2**63 - 1
 _propagator = TraceContextTextMapPropagator()
 _tracer = trace.get_tracer("tokenfleet")
+Attributes = Mapping[str, str | int | float]
+"""Of bounded kinds; never a prompt."""
 
 
 def start(role: str) -> bool:
@@ -19,15 +22,10 @@ def start(role: str) -> bool:
     if not any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
         return False
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from telemetry.exporting import provider_for
     except ImportError:
         return False
-    provider = TracerProvider(resource=Resource.create({"service.name": f"tokenfleet-{role}"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    trace.set_tracer_provider(provider)
+    trace.set_tracer_provider(provider_for(role))
     return True
 
 
@@ -38,6 +36,17 @@ def traceparent(span: Span | None = None) -> str:
     return carrier.get(_HEADER, "")
 
 
+def of_request(header: str) -> str:
+    """What a job carries that a request with this header asks for: the current span, else the header's; empty for none.
+
+    A header of a later version of W3C's form is read as far as it is known, and written as ours.
+    """
+    if current := traceparent():
+        return current
+    context = context_of(header)
+    return traceparent(trace.get_current_span(context)) if context else ""
+
+
 def context_of(header: str) -> Context | None:
     """What a `traceparent` names, as the parent of spans; None when it names nothing."""
     if not header:
@@ -46,13 +55,32 @@ def context_of(header: str) -> Context | None:
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
+def begin(name: str, parent: str, begin_s: float, attributes: Attributes) -> Span | None:
+    """A span that goes on, for `end`; None where the parent names nothing. Its arguments are those of `span`."""
+    context = context_of(parent)
+    if context is None:
+        return None
+    return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes=dict(attributes), start_time=_ns(begin_s))
+
+
+def end(told: Span | None, end_s: float, events: Sequence[tuple[str, float]] = (), error: str = "") -> None:
+    """End what `begin` began, or nothing. The arguments are those of `span`."""
+    if told is None:
+        return
+    for event, at_s in events:
+        told.add_event(event, timestamp=_ns(at_s))
+    if error:
+        told.set_status(Status(StatusCode.ERROR, error))
+    told.end(_ns(end_s))
+
+
 def span(
     name: str,
     parent: str,
     begin_s: float,
     end_s: float,
     *,
-    attributes: Mapping[str, str | int | float] | None = None,
+    attributes: Attributes | None = None,
     events: Sequence[tuple[str, float]] = (),
     error: str = "",
 ) -> None:
@@ -63,22 +91,13 @@ def span(
         parent: the job's `traceparent`.
         begin_s: in seconds since 1970.
         end_s: likewise.
-        attributes: of bounded kinds; never a prompt.
+        attributes: what it is about.
         events: names and times within it.
         error: a code, where it failed.
     """
-    context = context_of(parent)
-    if context is None:
-        return
-    told = _tracer.start_span(
-        name, context, SpanKind.INTERNAL, attributes=dict(attributes or {}), start_time=_ns(begin_s)
-    )
-    for event, at_s in events:
-        told.add_event(event, timestamp=_ns(at_s))
-    if error:
-        told.set_status(Status(StatusCode.ERROR, error))
-    told.end(_ns(end_s))
+    end(begin(name, parent, begin_s, attributes or {}), end_s, events, error)
 
 
 def _ns(seconds: float) -> int:
-    return round(seconds * 1_000_000_000)
+    """As exporters can write it, whatever was read from Redis."""
+    return min(max(round(seconds * 1_000_000_000), 0), _LATEST_NS)

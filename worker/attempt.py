@@ -10,7 +10,7 @@ from traceback import extract_tb
 from protocol import failpoints, wire
 from protocol.clock import Clock
 from protocol.errors import InvalidRequest
-from protocol.log import get_logger
+from protocol.log import get_logger, job_lines
 from protocol.messages import Frame, Started
 from protocol.wire import JsonObject
 from worker.backoff import chance
@@ -22,6 +22,7 @@ from worker.metrics import Metrics
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.resumption import Resumption, resume
+from worker.traces import AttemptTrace
 from worker.transcript import Transcript
 from worker.verdict import Drop, GiveBack, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
 
@@ -37,20 +38,19 @@ class Attempt:
         started: what `start` handed out.
         begun_s: when it did (monotonic).
         limit_s: how long the attempt may run.
-        waited_s: how long its job had waited then, since its submission; None where nobody told.
         uncached_tokens: what the engine must compute of its prompt, by estimate.
         tempo: its tokens; None before the first one.
         transcript: what the engine has said.
         on_engine: whether the engine has it, so that its load counts there.
         stopped: how it ends, once somebody has stopped it from outside.
         ended: the engine is done with it, though Redis may not have recorded that yet.
+        trace: its spans; None for a job that nothing traces.
     """
 
     out: Outgoing
     started: Started
     begun_s: float
     limit_s: float
-    waited_s: float | None = None
     uncached_tokens: int = 0
     tempo: Tempo | None = None
     transcript: Transcript | None = None
@@ -58,6 +58,13 @@ class Attempt:
     stopped: Verdict | None = None
     ended: bool = False
     task: asyncio.Task[None] | None = None
+    trace: AttemptTrace | None = None
+
+    @property
+    def waited_s(self) -> float | None:
+        """From its job's submission to its start here; None where a hand wrote the job's hash."""
+        told = self.started
+        return max(0, told.started_ms - told.submitted_ms) / 1000 if told.submitted_ms else None
 
     def stop(self, verdict: Verdict) -> None:
         """End it now with this verdict; closing the engine's generator frees its slot. Once is enough."""
@@ -104,6 +111,10 @@ class Runner:
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
+        with job_lines(attempt.out.handle, attempt.out.attempt):
+            await self._run(attempt)
+
+    async def _run(self, attempt: Attempt) -> None:
         verdict = attempt.stopped
         if verdict is None:
             attempt.on_engine = True
@@ -112,9 +123,11 @@ class Runner:
             failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
             verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
+        engine_s = self._clock.monotonic() - attempt.begun_s
         if self._metrics:
-            engine_s = self._clock.monotonic() - attempt.begun_s
             self._metrics.ended(attempt.started.priority, verdict, attempt.waited_s, engine_s)
+        if attempt.trace:
+            attempt.trace.ended(verdict, engine_s)
         if isinstance(verdict, GiveBack):
             self._leave_partial(attempt)
         self._outbox.end(attempt.out, verdict)
@@ -149,10 +162,8 @@ class Runner:
             return self._failure(attempt, EngineFault(f"the engine failed with {type(error).__name__}"))
 
     def _failure(self, attempt: Attempt, error: EngineError) -> Verdict:
-        out = attempt.out
         verdict = verdict_on(error, Retries(attempt.started.tries, self._max_tries), chance())
-        how = {"kind": type(error).__name__, "then": type(verdict).__name__}
-        _log.debug("attempt_failed", job=str(out.handle), attempt=out.attempt, **how)
+        _log.info("attempt_failed", kind=type(error).__name__, verdict=type(verdict).__name__)
         return verdict
 
     async def _generate(self, attempt: Attempt) -> JsonObject:
@@ -164,7 +175,7 @@ class Runner:
             except EngineRefused as refusal:
                 if attempt.tempo:
                     raise
-                _log.info("starts_over", request=request.request_id, why=f"the {refusal}")
+                _log.info("attempt_starts_over", why=f"the {refusal}")
                 attempt.out.begin(None)
         attempt.transcript = Transcript(request.endpoint)
         await self._listen(attempt, request, lambda chunk: chunk)
@@ -175,7 +186,7 @@ class Runner:
         try:
             return await resume(self._engine, request, said, chats=chats)
         except Exception as error:  # noqa: BLE001 - whatever stands in the log, the job itself can still be done
-            _log.warning("starts_over", request=request.request_id, kind=type(error).__name__, at=_place(error))
+            _log.warning("resumption_failed", kind=type(error).__name__, at=_place(error))
             return None
 
     async def _go_on(self, attempt: Attempt, request: EngineRequest, plan: Resumption) -> JsonObject:
@@ -275,6 +286,7 @@ def _request(attempt: Attempt) -> EngineRequest:
         prompt_tokens=spec.prompt_tokens,
         tenant=out.handle.tenant,
         prefix=spec.prefix,
+        trace=attempt.trace.header if attempt.trace else "",
     )
 
 

@@ -19,6 +19,7 @@ from worker.attempt import Attempt, Runner
 from worker.figures import Figures, Stream, slow_share
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
+from worker.traces import AttemptTrace
 from worker.verdict import Drop, GiveBack, Verdict, malformed
 
 CLOSING_S = 5.0
@@ -93,12 +94,8 @@ class Attempts:
         elif new:
             failpoints.reach("worker.before_start", new[0].handle.own_id)
             replies = await run_all(self._redis, [start(out.handle, out.attempt, self._worker) for out in new])
-            lives_ms = {(entry.ref, entry.attempt): entry.lives_ms for entry in entries}
-            begun = [
-                self._begin(out, reply, lives_ms[out.handle.ref, out.attempt])
-                for out, reply in zip(new, replies, strict=True)
-            ]
-            if errors := [error for error in begun if error]:
+            errors = [error for out, reply in zip(new, replies, strict=True) if (error := self._begin(out, reply))]
+            if errors:
                 raise errors[0]
 
     def abort(self, entry: InboxEntry) -> None:
@@ -166,6 +163,8 @@ class Attempts:
             attempt.stop(GiveBack(why="its token log lost frames that nobody has any more"))
             return
         attempt.stop(Drop())
+        if attempt.trace:
+            attempt.trace.recorded()
         del self._running[out.handle.ref, out.attempt]
         self._remember(out)
         self._on_change()
@@ -181,7 +180,7 @@ class Attempts:
         for out in new:
             self._outbox.end(out, GiveBack(why=why))
 
-    def _begin(self, out: Outgoing, reply: Started | FleetError | None, lives_ms: int) -> FleetError | None:
+    def _begin(self, out: Outgoing, reply: Started | FleetError | None) -> FleetError | None:
         """Run it, or return why nobody knows whether it is ours."""
         if isinstance(reply, ProtocolViolation):
             self._outbox.end(out, malformed())
@@ -189,16 +188,16 @@ class Attempts:
             return reply
         elif reply is not None and reply.deadline_left_ms > 0:
             if self._accepting():
-                self._run(out, reply, lives_ms)
+                self._run(out, reply)
             else:
                 self._give_back([out], UNWANTED)
         return None
 
-    def _run(self, out: Outgoing, started: Started, lives_ms: int) -> None:
+    def _run(self, out: Outgoing, started: Started) -> None:
         limit_s = started.spec.time_limit_s or self._time_limit_s
-        waited_s = max(0, lives_ms - started.deadline_left_ms) / 1000 if lives_ms else None
-        uncached = self._uncached_tokens(started.spec)
-        attempt = Attempt(out, started, self._clock.monotonic(), limit_s, waited_s, uncached)
+        attempt = Attempt(out, started, self._clock.monotonic(), limit_s, self._uncached_tokens(started.spec))
+        if started.spec.trace:
+            attempt.trace = AttemptTrace(out, started)
         self._running[out.handle.ref, out.attempt] = attempt
         self.taken = max(self.taken, out.attempt)
         self.idle.clear()

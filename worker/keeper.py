@@ -48,7 +48,7 @@ class EngineKeeper:
         while True:
             reason = await self._engine.wait_dead()
             self._become("down")
-            _log.error("engine_dead", reason=reason)
+            _log.warning("engine_dead", reason=reason)
             await self._restart()
 
     async def sleep(self) -> None:

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from protocol import failpoints
 from protocol.log import get_logger
 from protocol.settings import Settings
+from telemetry import tracing
 from telemetry.serve import served
 from worker.gpus import Gpus
 from worker.life import default_label
@@ -31,6 +32,7 @@ def main(settings: Settings, options: WorkerOptions) -> int:
         FleetError: as `run_worker` says; or the metrics' port is taken.
     """
     failpoints.arm()
+    tracing.start("worker")
     with served(settings.metrics_port, settings.metrics_host, lambda own: _metrics(own, options)) as metrics:
         ending = uvloop.run(_run(settings, options, metrics))
     return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
@@ -46,7 +48,7 @@ async def _run(settings: Settings, options: WorkerOptions, metrics: Metrics | No
 
     def on_signal(number: signal.Signals) -> None:
         stop.signal()
-        log.info("signal", name=number.name, then="stops at once" if stop.now.is_set() else "drains")
+        log.info("signal_received", name=number.name, action="stop" if stop.now.is_set() else "drain")
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)

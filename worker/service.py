@@ -100,7 +100,7 @@ async def _live(station: Station) -> Ending:
             return ending
         if station.metrics:
             station.metrics.lease_lost(ending.value)
-        _log.warning("life_ended", why=ending.value, id=life.id, then="a new one begins")
+        _log.warning("life_ended", why=ending.value, worker=life.id, label=life.label)
     return Ending.STOPPED if station.stop.now.is_set() else Ending.DRAINED
 
 
@@ -129,4 +129,4 @@ async def _leave(station: Station, life: Life, ending: Ending) -> None:
         async with asyncio.timeout(LEAVE_S if ending is Ending.DRAINED else LEAVE_AT_ONCE_S):
             await until_answered(hand_back)
     except (TimeoutError, FleetError) as error:
-        _log.warning("not_left", id=life.id, why=type(error).__name__, then="its jobs come back when its lease ends")
+        _log.warning("not_left", worker=life.id, label=life.label, why=type(error).__name__)

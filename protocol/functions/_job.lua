@@ -81,14 +81,13 @@ end
 local function load_job(P, ref)
   local key = job_key(P, ref)
   local v = try('HMGET', key, 'state', 'priority', 'attempt', 'worker', 'entry', 'member', 'score', 'frames',
-    'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started', 'bucket',
-    'submitted')
+    'log', 'reply', 'keep', 'strikes', 'tries', 'deadline', 'started', 'bucket')
   if not v or not sound(v) then return nil end
   return {
     P = P, ref = ref, key = key, state = v[1], priority = v[2], attempt = v[3] or '0', worker = v[4] or '', entry = v[5],
     member = v[6], score = v[7], frames = number(v[8]), log = v[9], reply = v[10] or '', keep = v[11],
     strikes = number(v[12]), tries = number(v[13]), deadline = number(v[14]), started = v[15],
-    bucket = v[16], submitted = v[17],
+    bucket = v[16],
   }
 end
 

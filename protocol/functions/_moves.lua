@@ -196,7 +196,7 @@ local function give_back(job, fault, why, delay, now)
   if struck then job.strikes = job.strikes + 1 end
   if fault == 'try' then job.tries = job.tries + 1 end
   if fault ~= 'none' then tally(job.P, fault) end
-  redis.call('HSET', job.key, 'strikes', job.strikes, 'tries', job.tries, 'worker', '')
+  redis.call('HSET', job.key, 'strikes', job.strikes, 'tries', job.tries, 'worker', '', 'back', int(now))
   count_waiting(job.P, job.priority, tenant_of(job.ref), 1)
   if delay > 0 then place_in_due(job, now + delay) else place_back(job) end
   return 'ok'
@@ -228,7 +228,13 @@ local function empty_inbox(P, worker, state, budget, now)
   -- It may have left, and Redis have lost that.
   if state == 'lost' and f[2] and f[2] == f[3] then fault, why = 'none', 'its worker was not heard after a gap' end
   for i, entry in ipairs(entries) do
-    if jobs[i] then give_back(jobs[i], fault, why, 0, now) else try('XDEL', inbox, entry[1]) end
+    local job = jobs[i]
+    if not job then
+      try('XDEL', inbox, entry[1])
+    elseif give_back(job, fault, why, 0, now) == 'ok' and state == 'lost' and job.state == 'running' then
+      -- Its worker tells nobody how it went; whoever runs the job next does.
+      redis.call('HSET', job.key, 'lost', table.concat({ job.attempt, int(number(job.started)), int(now) }, ' '))
+    end
   end
   if #entries == budget then return false end
   if state == 'lost' then tally(P, 'lost') end

@@ -19,11 +19,9 @@ local function has_room(worker, strikes)
   return strikes < STRIKES_OUT - 1 or worker.held == 0
 end
 
--- `l`: how long the job lives at most. From what is left of that, a worker knows how long it has waited.
 local function move_to_inbox(job, name, attempt, why, now)
   redis.call('ZREM', lane_key(job.P, job.priority), job.member)
-  local lives = int(job.deadline - number(job.submitted))
-  local entry = write('XADD', inbox_key(job.P, name), '*', 'k', 'assign', 'j', job.ref, 'a', attempt, 'l', lives)
+  local entry = write('XADD', inbox_key(job.P, name), '*', 'k', 'assign', 'j', job.ref, 'a', attempt)
   redis.call('HSET', job.key, 'state', 'assigned', 'attempt', attempt, 'worker', name, 'entry', entry, 'frames', 0,
     'assigned', int(now), 'why', why)
 end

@@ -1,15 +1,23 @@
-"""A fleet of real processes that are watched: two schedulers, two workers with the simulated engine, a batch runner."""
+"""What is watched: a fleet of real processes that are scraped, and a collector that processes export their spans to."""
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Tracer
 
 from producer.fleet import Fleet
 from protocol.settings import Settings
+from telemetry import tracing
+from tests.faults.stage import Stage
+from tests.observe.collector import Collector, collecting
 from tests.observe.scraping import Scrape
 from tests.support.nursery import Nursery
 from tests.support.servers import Server, free_port, valkey_binary
@@ -56,22 +64,55 @@ class Watched:
         await eventually(listens, timeout_s=60)
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as parent:
+        yield parent
+
+
 @pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+async def watched(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
     server = Server(valkey_binary(), tmp_path)
     server.start()
     settings = Settings(redis_url=server.url, store=tmp_path / "store", redis_patience_s=20)
     try:
-        with Nursery() as nursery:
-            async with Fleet(settings=settings) as fleet:
-                watched = Watched(nursery, server, tmp_path, fleet, {}, {})
-                watched.start("scheduler", "scheduler")
-                watched.worker("w1")
-                watched.worker("w2")
-                watched.start("runner", "batch-runner")
-                await fleet.ready(MODEL, timeout=60)
-                for name in watched.ports:
-                    await watched.answers(name)
+        async with Fleet(settings=settings) as fleet:
+            watched = Watched(nursery, server, tmp_path, fleet, {}, {})
+            watched.start("scheduler", "scheduler")
+            watched.worker("w1")
+            watched.worker("w2")
+            watched.start("runner", "batch-runner")
+            await fleet.ready(MODEL, timeout=60)
+            for name in watched.ports:
+                await watched.answers(name)
+            try:
                 yield watched
+            finally:
+                for name in list(watched.pids):
+                    watched.kill(name)
     finally:
         server.stop()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as found:
+        yield found
+
+
+@pytest.fixture
+async def stage(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with Stage(nursery, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def caller(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
+    """A user's program that traces, and submits in this process."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    provider = TracerProvider(resource=Resource.create({"service.name": "caller"}))
+    exporter = OTLPSpanExporter(endpoint=f"{collector.url}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=50))
+    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("producer"))
+    yield provider.get_tracer("program")
+    provider.shutdown()

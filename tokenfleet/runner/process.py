@@ -11,6 +11,7 @@ from producer.batch.store import store_at
 from protocol import failpoints, log
 from protocol.errors import SetupError
 from protocol.settings import Settings
+from telemetry import tracing
 from telemetry.serve import served
 from tokenfleet.runner.metrics import Metrics
 
@@ -24,6 +25,7 @@ def main(settings: Settings, concurrency: int) -> None:
     """
     log.configure(settings.log_level, settings.log_format)
     failpoints.arm()
+    tracing.start("batch-runner")
     for package in ("arq", "aiohttp"):
         if find_spec(package) is None:
             raise SetupError(f"the batch runner needs {package}", "Install tokenfleet[batch].")

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import aiohttp
@@ -68,7 +67,7 @@ class Runner:
         try:
             await self._serve(fleet, name, terms)
         except FleetError as error:
-            _log.warning("can't take a batch", batch=name.id, code=error.code)
+            _log.warning("batch_not_taken", batch=name.id, code=error.code)
         finally:
             await fleet.close()
 
@@ -91,14 +90,14 @@ class Runner:
             if self.metrics:
                 self.metrics.living(await chores.living(self.fleet.redis))
         except FleetError as error:
-            _log.warning("can't look", code=error.code)
+            _log.warning("batches_unread", code=error.code)
 
     async def clean(self, _: Context) -> None:
         """Delete what was kept long enough."""
         try:
             await chores.clean(self.fleet.redis, self.files, self.settings.batch_keep_s)
         except (FleetError, OSError) as error:
-            _log.warning("can't clean up", code=getattr(error, "code", type(error).__name__))
+            _log.warning("clean_up_failed", code=getattr(error, "code", type(error).__name__))
 
     async def tell(self, context: Context, ref: str) -> None:
         """Call the webhook; again after a growing pause when it fails, and at last never more."""
@@ -107,7 +106,7 @@ class Runner:
         if record is not None and record.status.terminal and not await self._call(hooks.event_of(record)):
             if attempt < MOST_CALLS:
                 raise Retry(defer=self.settings.webhook_retry_s * 4 ** (attempt - 1))
-            _log.error("webhook given up", batch=name.id, calls=attempt)
+            _log.error("webhook_given_up", batch=name.id, calls=attempt)
         await run(self.fleet.redis, batch_reads.told(name))
 
     async def _call(self, event: hooks.Event) -> bool:
@@ -116,10 +115,14 @@ class Runner:
         call = self.http.post(self.settings.webhook_url, data=event.body, headers=headers, allow_redirects=False)
         try:
             async with call as answer:
-                _log.info("webhook called", event_id=event.id, status_code=answer.status)
-                return 200 <= answer.status < 300
+                taken = 200 <= answer.status < 300
+                if taken:
+                    _log.info("webhook_called", event_id=event.id, status_code=answer.status)
+                else:
+                    _log.warning("webhook_failed", event_id=event.id, status_code=answer.status)
+                return taken
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            _log.warning("webhook failed", event_id=event.id, why=type(error).__name__)
+            _log.warning("webhook_failed", event_id=event.id, kind=type(error).__name__)
             return False
 
     def _mine(self, name: BatchName) -> bool:
@@ -147,8 +150,7 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int, met
     async with Fleet(settings=settings) as fleet, aiohttp.ClientSession(timeout=_call_time()) as http:
         while True:
             patience_s = settings.redis_patience_s if first else float("inf")
-            tell = partial(_log.warning, "waiting for Redis", url=where)
-            await store.wait_until_up(fleet.redis, patience_s, tell)
+            await store.wait_until_up(fleet.redis, patience_s, lambda: _log.warning("waiting_for_redis", url=where))
             first = False
             redis = queues.connect(settings.store_url)
             try:
@@ -158,7 +160,7 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int, met
                 if not isinstance(failure, StoreUnavailable | StoreFull):
                     raise failure from error
                 # arq ends with its connection: its jobs were handed over as by a stop, and are taken again.
-                _log.warning("Redis is away", url=where, code=failure.code)
+                _log.warning("redis_away", url=where, code=failure.code)
                 await asyncio.sleep(AGAIN_S)
             finally:
                 await redis.aclose(close_connection_pool=True)
@@ -171,7 +173,7 @@ def _call_time() -> aiohttp.ClientTimeout:
 async def _work(workers: Sequence[Worker]) -> None:
     """Until cancelled, or one has failed; then nothing of them is left."""
     working = [asyncio.create_task(worker.async_run()) for worker in workers]
-    _log.info("ready", jobs=workers[0].max_jobs)
+    _log.info("batch_runner_ready", jobs=workers[0].max_jobs)
     try:
         await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
         for task in working:

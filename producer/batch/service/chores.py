@@ -71,7 +71,7 @@ async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | Non
         if record is None or record.status.terminal:
             await asyncio.to_thread(store.workplace(name).clear)
     if count := count + len(outdated) + await asyncio.to_thread(store.sweep):
-        _log.info("cleaned up", deleted=count)
+        _log.info("files_deleted", count=count)
     return count
 
 
@@ -111,4 +111,4 @@ def _forget(store: FileStore, tenant: str, file_id: str) -> None:
     try:
         store.delete(tenant, file_id)
     except UnknownFile:
-        _log.debug("gone already", file=file_id)
+        _log.debug("file_gone", file=file_id)

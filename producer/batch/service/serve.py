@@ -71,26 +71,26 @@ async def serve(
         return None
     watch.on_take()
     logger = _log.bind(batch=name.id, tenant=name.tenant)
-    logger.info("took", status=str(owner.status), takes=owner.record.takes)
+    logger.info("batch_taken", status=str(owner.status), takes=owner.record.takes)
     keeping, end = asyncio.create_task(owner.keep()), None
     try:
         place = store.workplace(name)
         with place.held():
             await _Service(fleet, store, owner, place, watch).serve()
         await asyncio.to_thread(place.clear)
-        logger.info("ended", status=str(owner.status))
+        logger.info("batch_ended", status=str(owner.status))
         end = owner.status
     except Lost:
-        logger.warning("lost")
+        logger.warning("batch_lost")
     except asyncio.CancelledError:
         await owner.release()
-        logger.info("handed over")
+        logger.info("batch_handed_over")
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, other batches go on, and this one is tried again
         pause_s = min(FIRST_PAUSE_S * 2 ** min(owner.record.takes, 10), LONGEST_PAUSE_S)
         pause_s = FIRST_PAUSE_S if isinstance(error, Occupied) else pause_s
         code = error.code if isinstance(error, FleetError) else type(error).__name__
-        logger.warning("tries later", code=code, at=_place(error), pause_s=pause_s)
+        logger.warning("batch_put_off", code=code, at=_place(error), pause_s=pause_s)
         await owner.release(pause_s)
     finally:
         keeping.cancel()
