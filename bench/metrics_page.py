@@ -76,9 +76,9 @@ def _section(title: str, rows: Iterable[str]) -> str:
 
 
 def _row(metric: Metric) -> str:
-    name = metric.name + {"counter": "_total", "info": "_info"}.get(metric.type, "")
+    name = metric.name + ("_total" if metric.type == "counter" else "")
     labels = dict.fromkeys(label for sample in metric.samples for label in sample.labels if label != "le")
-    kind = metric.type if metric.type != "info" else "gauge, 1"
+    kind = metric.type
     if bounds := list(dict.fromkeys(_bounds(metric))):
         kind = f"histogram, {bounds[0]:g} to {bounds[-1]:g}"
     return _line(name, kind, labels, metric.documentation)

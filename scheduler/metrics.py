@@ -3,7 +3,7 @@
 from collections import Counter as Count
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from protocol.handle import Shard
 from protocol.states import Priority
@@ -32,7 +32,9 @@ class Metrics:
         self._shards: dict[Shard, ShardMetrics] = {}
         self.led: dict[Shard, Led] = {}
         name = "tokenfleet_scheduler{}".format
-        Info(name(""), "How this scheduler decides.", registry=registry).info({"policy": policy})
+        Gauge(name("_info"), "1; its label says how this scheduler decides.", ["policy"], registry=registry).labels(
+            policy
+        ).set(1)
         self.leader = Gauge(
             name("_leader"), "1 while this scheduler leads the shard, else 0.", SHARD, registry=registry
         )

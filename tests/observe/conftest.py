@@ -74,6 +74,7 @@ def nursery() -> Iterator[Nursery]:
 async def watched(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
     server = Server(valkey_binary(), tmp_path)
     server.start()
+    (tmp_path / "store").mkdir()
     settings = Settings(redis_url=server.url, store=tmp_path / "store", redis_patience_s=20)
     try:
         async with Fleet(settings=settings) as fleet:
