@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Metric
 from protocol.handle import Shard
 from protocol.messages import LoadReport
 from protocol.states import Priority, State
-from protocol.watch import Tally
+from protocol.watch import Store, Tally
 from scheduler.led import Look
 from scheduler.metrics import STEPS
 from scheduler.metrics import Metrics as SchedulerMetrics
@@ -50,7 +50,8 @@ def families() -> dict[str, list[Metric]]:
     leader.lead_taken()
     nothing = dict.fromkeys(Priority, 0)
     leader.round(Snapshot(0, (), more=False, unreadable=(), leases={}, workers={}), Decision(), [0] * len(STEPS))
-    leader.looked(Look(nothing, 0, Tally(nothing, dict.fromkeys(State, 0), 0, 0, 0, 0)))
+    tally = Tally(nothing, dict.fromkeys(State, 0), strikes=0, tries=0, dead=0, lost=0, taken=0)
+    leader.looked(Look(nothing, 0, tally, Store(0, 0, append_only=False, written=True)))
     WorkerMetrics(worker, shard, "worker-1").reported("active", LoadReport(), 0)
     RunnerMetrics(runner)
     registries = {"Scheduler": scheduler, "Worker": worker, "Batch runner": runner}

@@ -202,7 +202,7 @@ def scheduler() -> Role:
         _may("hset", "fleet", how="%W"),
         _may_with(keys.MODELS, "hgetall", "%R"),
     )
-    return Role("+publish +function|load +function|list", grants, [_key("tokens:*")])
+    return Role("+publish +function|load +function|list +info|memory", grants, [_key("tokens:*")])
 
 
 def metrics() -> Role:

@@ -58,6 +58,7 @@ class Tally:
         tries: attempts that their engine failed.
         dead: jobs that were set aside.
         lost: workers whose lease ended.
+        taken: jobs taken back from workers that had fallen silent before they began.
     """
 
     waiting: Mapping[Priority, int]
@@ -66,6 +67,7 @@ class Tally:
     tries: int
     dead: int
     lost: int
+    taken: int
 
 
 def tally(shard: Shard) -> Call[Tally]:
@@ -79,7 +81,40 @@ def tally(shard: Shard) -> Call[Tally]:
         return Tally(dict(zip(Priority, waiting, strict=True)), ended, *rest[len(ends) :])
 
     fields = [*(f"q:{priority}" for priority in Priority), *(f"n:{state}" for state in ends)]
-    return Call(("HMGET", keys.clock(shard), *fields, "n:strike", "n:try", "n:dead", "n:lost"), parse)
+    return Call(("HMGET", keys.clock(shard), *fields, "n:strike", "n:try", "n:dead", "n:lost", "n:taken"), parse)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """How the server is that holds a shard.
+
+    Attributes:
+        used_bytes: memory that it uses.
+        most_bytes: that it may use; 0 for no limit.
+        append_only: whether it keeps an append-only file.
+        written: whether the last writes to that, and its last rewrite, went well.
+    """
+
+    used_bytes: int
+    most_bytes: int
+    append_only: bool
+    written: bool
+
+
+def store() -> Call[Store]:
+    """What the server tells of its memory and its disk."""
+    return Call(("INFO", "memory", "persistence"), _store)
+
+
+def _store(told: Mapping[str, object]) -> Store:
+    def whole(name: str) -> int:
+        found = told.get(name)
+        return found if isinstance(found, int) else 0
+
+    states = [told.get(f"aof_last_{what}_status") for what in ("write", "bgrewrite")]
+    return Store(
+        whole("used_memory"), whole("maxmemory"), whole("aof_enabled") == 1, all(state != "err" for state in states)
+    )
 
 
 def member_ref(member: bytes) -> str | None:

@@ -13,9 +13,10 @@ from redis.asyncio import Redis
 
 from protocol import reads, watch
 from protocol.call import Call, run_all, value_of
+from protocol.errors import FleetError
 from protocol.handle import Shard
 from protocol.states import Priority, State, WorkerState
-from protocol.watch import Tally
+from protocol.watch import Store, Tally
 from scheduler.read import Snapshot
 
 SHARD = ("pool", "shard")
@@ -29,11 +30,13 @@ class Look:
         depths: jobs in each lane.
         dead: jobs that are set aside.
         tally: what the functions have counted.
+        store: how the server is; None where this Redis user may not ask.
     """
 
     depths: Mapping[Priority, int]
     dead: int
     tally: Tally
+    store: Store | None = None
 
 
 async def look(redis: Redis, shard: Shard) -> Look:
@@ -43,9 +46,11 @@ async def look(redis: Redis, shard: Shard) -> Look:
         FleetError: Redis does not answer.
     """
     calls: list[Call[Any]] = [reads.lane_depth(shard, priority) for priority in Priority]
-    *depths, dead, tally = await run_all(redis, [*calls, reads.dead_count(shard), watch.tally(shard)])
+    calls += [reads.dead_count(shard), watch.tally(shard), watch.store()]
+    *depths, dead, tally, store = await run_all(redis, calls)
     by_priority = {priority: value_of(depth) for priority, depth in zip(Priority, depths, strict=True)}
-    return Look(by_priority, value_of(dead), value_of(tally))
+    told = None if isinstance(store, FleetError) else store
+    return Look(by_priority, value_of(dead), value_of(tally), told)
 
 
 class Led:
@@ -83,7 +88,7 @@ class _Family:
 
     name: str
     meaning: str
-    value: Callable[[Led, Look, str], float]
+    value: Callable[[Led, Look, str], float | None]
     label: str = ""
     values: Iterable[str] = ("",)
     counter: bool = False
@@ -91,6 +96,10 @@ class _Family:
 
 def _delayed(_: Led, look: Look, priority: str) -> int:
     return max(0, look.tally.waiting[Priority(priority)] - look.depths[Priority(priority)])
+
+
+def _of_store(value: Callable[[Store], float]) -> Callable[[Led, Look, str], float | None]:
+    return lambda _, look, __: value(look.store) if look.store else None
 
 
 _LANES = ("priority", tuple(Priority))
@@ -132,6 +141,20 @@ _FAMILIES = (
         lambda _, look, __: look.tally.lost,
         counter=True,
     ),
+    _Family(
+        "jobs_taken_back",
+        "Jobs taken back from workers that had fallen silent before they began.",
+        lambda _, look, __: look.tally.taken,
+        counter=True,
+    ),
+    _Family("redis_memory_bytes", "Memory that Redis uses.", _of_store(lambda store: store.used_bytes)),
+    _Family("redis_memory_limit_bytes", "Its `maxmemory`; 0 for no limit.", _of_store(lambda store: store.most_bytes)),
+    _Family("redis_append_only", "1 where it keeps an append-only file.", _of_store(lambda store: store.append_only)),
+    _Family(
+        "redis_append_only_ok",
+        "0 when it could not write or rewrite that file the last time.",
+        _of_store(lambda store: store.written),
+    ),
 )
 
 
@@ -151,5 +174,6 @@ class LedShards(Collector):
             for shard, led, look in seen:
                 for which in family.values:
                     own = (which,) if family.label else ()
-                    metric.add_metric((shard.pool, str(shard.number), *own), family.value(led, look, which))
+                    if (value := family.value(led, look, which)) is not None:
+                        metric.add_metric((shard.pool, str(shard.number), *own), value)
             yield metric

@@ -22,7 +22,8 @@ local function number_attempts(P, count)
   return last
 end
 
--- Counts what happened, for whoever watches: ends by their state, strikes, tries, leases that were lost.
+-- Counts what happened, for whoever watches: ends by their state, strikes, tries, leases that were lost, jobs that were
+-- taken back.
 local function tally(P, what) write('HINCRBY', clock_key(P), 'n:' .. what, 1) end
 
 -- How long an idle tenant's hash is kept: its debt of tokens is forgotten no sooner than it is paid.

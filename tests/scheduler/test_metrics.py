@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from protocol.errors import NotAllowed
 from protocol.states import Priority, State
-from protocol.watch import Tally, WorkerNow
+from protocol.watch import Store, Tally, WorkerNow
 from scheduler import led, shard_loop
 from scheduler.led import Look
 from scheduler.metrics import STEPS, Metrics
@@ -19,6 +19,7 @@ from tests.support.builders import SHARD
 from tests.support.waiting import FakeClock, eventually
 
 HERE = {"pool": SHARD.pool, "shard": str(SHARD.number)}
+STORE = Store(used_bytes=700, most_bytes=1_000, append_only=True, written=False)
 NO_TIME = (0.0,) * len(STEPS)
 
 
@@ -36,8 +37,8 @@ class Told:
 
 def a_look(**depths: int) -> Look:
     waiting = dict.fromkeys(Priority, 5)
-    tally = Tally(waiting, dict.fromkeys(State, 2), strikes=3, tries=4, dead=6, lost=7)
-    return Look({priority: depths.get(priority, 0) for priority in Priority}, 1, tally)
+    tally = Tally(waiting, dict.fromkeys(State, 2), strikes=3, tries=4, dead=6, lost=7, taken=8)
+    return Look({priority: depths.get(priority, 0) for priority in Priority}, 1, tally, STORE)
 
 
 def a_snapshot(*lanes: object, **workers: str) -> Snapshot:
@@ -56,7 +57,9 @@ def test_a_standby_tells_of_no_lane_and_a_leader_of_its_own_only() -> None:
     told.shard.round(a_snapshot(), Decision(), NO_TIME)
     assert (told.value("lane_jobs", priority="high"), told.value("delayed_jobs", priority="high")) == (3, 2)
     assert [told.value(name) for name in ("dead_letters", "strikes_total", "failed_tries_total")] == [1, 3, 4]
-    assert [told.value(name) for name in ("set_aside_total", "leases_lost_total")] == [6, 7]
+    assert [told.value(f"{name}_total") for name in ("set_aside", "leases_lost", "jobs_taken_back")] == [6, 7, 8]
+    of_store = ("memory_bytes", "memory_limit_bytes", "append_only", "append_only_ok")
+    assert [told.value(f"redis_{name}") for name in of_store] == [700, 1_000, 1, 0]
     assert told.value("jobs_ended_total", state="completed") == 2
     told.shard.lead_lost()
     assert (told.value("scheduler_leader"), told.value("lane_jobs", priority="high")) == (0, None)
