@@ -5,8 +5,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Metric
 
+from producer.gateway.metrics import Metrics as GatewayMetrics
+from protocol.errors import QuotaExceeded
 from protocol.handle import Shard
-from protocol.messages import LoadReport
+from protocol.messages import LoadReport, Outcome
 from protocol.states import Priority, State
 from protocol.watch import Store, Tally
 from scheduler.led import Look
@@ -37,6 +39,10 @@ Redis and go on under the next leader: take `max without (instance)` of their `i
 start on this worker. Jobs count under the worker that ended them. What an engine does not tell is 0.""",
     "GPUs": """Of a worker's GPUs, by `CUDA_VISIBLE_DEVICES`, under the names of NVIDIA's DCGM exporter, so that its
 dashboards fit. Where that exporter runs, drop these.""",
+    "Gateway": """At `/metrics` of its own port, without a key, unless `--no-metrics`. `route` is a path as it stands in
+[gateway.md](gateway.md) (`other`: no such path); `code` 499: the client left first, 101: a WebSocket. `limit` is what
+refused: `requests`, `tokens`, `jobs` or `bytes` of a key, or a tenant's `quota`. `kind` of streams: `sse`, `ws`; of
+tokens: `prompt`, `completion`. A series begins with the first that it counts.""",
     "Batch runner": """`tokenfleet_batches` is of the whole fleet, and each runner tells the same; all else is of this
 runner.""",
 }
@@ -44,7 +50,7 @@ runner.""",
 
 def families() -> dict[str, list[Metric]]:
     """What each role serves, with all labels, by the page's sections."""
-    scheduler, worker, runner = CollectorRegistry(), CollectorRegistry(), CollectorRegistry()
+    scheduler, worker, gateway, runner = (CollectorRegistry() for _ in range(4))
     shard = Shard("demo", 0)
     leader = SchedulerMetrics(scheduler, "predictive").of(shard)
     leader.lead_taken()
@@ -54,8 +60,19 @@ def families() -> dict[str, list[Metric]]:
     leader.looked(Look(nothing, 0, tally, Store(0, 0, append_only=False, written=True)))
     WorkerMetrics(worker, shard, "worker-1").reported("active", LoadReport(), 0)
     RunnerMetrics(runner)
-    registries = {"Scheduler": scheduler, "Worker": worker, "Batch runner": runner}
+    of_a_gateway(gateway)
+    registries = {"Scheduler": scheduler, "Worker": worker, "Gateway": gateway, "Batch runner": runner}
     return {title: list(registry.collect()) for title, registry in registries.items()}
+
+
+def of_a_gateway(registry: CollectorRegistry) -> None:
+    """One of each, with all its labels: a gateway's series begin with what they count first."""
+    metrics = GatewayMetrics(registry)
+    metrics.requests.labels("/v1/models", "200")
+    metrics.streams.labels("sse")
+    metrics.first_token("/v1/completions", 0)
+    metrics.refused(QuotaExceeded(""))
+    metrics.ended(Outcome(state=State.COMPLETED, body={"usage": {"prompt_tokens": 1, "completion_tokens": 1}}))
 
 
 def page() -> str:
@@ -66,6 +83,7 @@ def page() -> str:
         "Scheduler": told["Scheduler"],
         "Worker": told["Worker"],
         "GPUs": gpus,
+        "Gateway": told["Gateway"],
         "Batch runner": told["Batch runner"],
     }
     return _HEAD + "".join(map(_section, parts, parts.values()))

@@ -15,6 +15,7 @@ from producer.gateway.stays import Stays
 from producer.scope import Scope
 from protocol.errors import InvalidId
 from protocol.handle import Handle, check_own_id
+from telemetry.serve import new_registry
 
 _HINT = "Send the header `Authorization: Bearer KEY`."
 ID_RULE = "a text of 1 to 64 letters, digits and any of _.@=+~,-"
@@ -54,7 +55,7 @@ class Gateway:
         self.options = options or GatewayOptions()
         self.stays = Stays()
         self.leavings = Leavings(fleet, self.stays)
-        self.metrics = Metrics()
+        self.metrics = Metrics(new_registry())
         self.closing = False
 
     async def admit(self, connection: HTTPConnection) -> Grant:

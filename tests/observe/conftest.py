@@ -38,11 +38,11 @@ class Watched:
     pids: dict[str, int]
     ports: dict[str, int]
 
-    def start(self, name: str, *words: str) -> None:
+    def start(self, name: str, *words: str, option: str = "--metrics-port") -> None:
         port = self.ports[name] = free_port()
         env = {"TOKENFLEET_REDIS_URL": self.server.url, "TOKENFLEET_STORE": str(self.folder / "store")}
         env |= {"TOKENFLEET_LEASE_S": str(LEASE_S), "TOKENFLEET_LOG_FORMAT": "json"}
-        args = [*words, "--metrics-port", str(port)]
+        args = [*words, option, str(port)]
         self.pids[name] = self.nursery.fork(args, env, self.folder / f"{name}.log")
 
     def worker(self, name: str) -> None:
@@ -59,7 +59,8 @@ class Watched:
             try:
                 return bool(self.scrape(name))
             except OSError as error:
-                raise AssertionError((self.folder / f"{name}.log").read_text()) from error
+                log = self.folder / f"{name}.log"
+                raise AssertionError(log.read_text() if log.exists() else "not begun") from error
 
         await eventually(listens, timeout_s=60)
 
@@ -83,6 +84,7 @@ async def watched(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
             watched.worker("w1")
             watched.worker("w2")
             watched.start("runner", "batch-runner")
+            watched.start("gateway", "gateway", "--open", option="--port")
             await fleet.ready(MODEL, timeout=60)
             for name in watched.ports:
                 await watched.answers(name)

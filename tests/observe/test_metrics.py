@@ -7,6 +7,7 @@ from os import kill
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bench import metrics_page
@@ -83,12 +84,14 @@ async def test_the_figures_are_the_run_s(watched: Watched) -> None:
     assert survivor.sum(attempts, end="dropped") == cancelled
     completed = sum(record.worker.endswith(".w1") for record in ran) + victims
     assert survivor.sum(attempts, end="completed", priority="high") == completed
-    scheduler = await eventually(lambda: nothing_waits(watched, "scheduler"), timeout_s=20)
+    ended = STREAMS + ROWS + victims + cancelled + 1
+    scheduler = await eventually(lambda: nothing_waits(watched, "scheduler", ended), timeout_s=20)
     check_scheduler(scheduler, ran, victims, cancelled)
     await handed_over(watched, scheduler)
+    gateway = await asked_over_http(watched)
 
     # Whatever a role serves stands in the page, and the other way round.
-    served = scheduler.own | survivor.own | runner.own
+    served = scheduler.own | survivor.own | runner.own | gateway.own
     assert served == {line.split("`")[1] for line in metrics_page.page().splitlines() if line.startswith("| `")}
 
 
@@ -159,6 +162,27 @@ async def lost_a_worker(watched: Watched) -> tuple[int, int]:
     return len(on["w1"]), len(victims)
 
 
+async def asked_over_http(watched: Watched) -> Scrape:
+    """A stream, a whole answer and a path that is none, of a gateway."""
+    route, body = "/v1/completions", {"model": MODEL, "prompt": "over HTTP", "max_tokens": TOKENS, "ignore_eos": True}
+    url = f"http://127.0.0.1:{watched.ports['gateway']}"
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
+        streamed = await http.post(route, json={**body, "stream": True})
+        whole = await http.post(route, json=body)
+        assert (streamed.status_code, whole.status_code) == (200, 200)
+        assert (await http.get("/nothing")).status_code == 404
+    told, name = watched.scrape("gateway"), "tokenfleet_gateway_{}".format
+    assert told.sum(name("requests_total"), route=route, code="200") == 2
+    assert told.sum(name("requests_total"), route="other", code="404") == 1
+    assert told.sum(name("tokens_total"), kind="completion") == 2 * TOKENS
+    assert told.sum(name("tokens_total"), kind="prompt") == 2 * whole.json()["usage"]["prompt_tokens"]
+    assert told.sum(name("first_token_seconds_count")) == told.buckets(name("first_token_seconds"), route=route) == 1
+    assert 0 < told.sum(name("first_token_seconds_sum")) <= streamed.elapsed.total_seconds()
+    assert told.sum(name("open_streams"), kind="sse") == 0
+    assert told.sum(name("sent_bytes_total")) >= len(streamed.content) + len(whole.content)
+    return told
+
+
 async def handed_over(watched: Watched, before: Scrape) -> None:
     """The next leader goes on with what Redis has counted; a standby tells of no lane."""
     watched.start("standby", "scheduler")
@@ -166,7 +190,8 @@ async def handed_over(watched: Watched, before: Scrape) -> None:
     standby = await eventually(lambda: stands_by(watched), timeout_s=20)
     assert not standby.has("tokenfleet_lane_jobs")
     kill(watched.pids["scheduler"], signal.SIGTERM)
-    after = await eventually(lambda: nothing_waits(watched, "standby"), timeout_s=20)
+    ended = int(before.sum("tokenfleet_jobs_ended_total"))
+    after = await eventually(lambda: nothing_waits(watched, "standby", ended), timeout_s=20)
     assert after.sum("tokenfleet_scheduler_leader") == 1
     for series in ("jobs_ended_total", "strikes_total", "leases_lost_total"):
         assert after.sum(f"tokenfleet_{series}") == before.sum(f"tokenfleet_{series}")
@@ -185,12 +210,12 @@ def told_of_its_end(watched: Watched) -> Scrape:
     return told
 
 
-def nothing_waits(watched: Watched, scheduler: str) -> Scrape:
+def nothing_waits(watched: Watched, scheduler: str, ended: int) -> Scrape:
     told = watched.scrape(scheduler)
     assert told.sum("tokenfleet_workers", state="active") == told.sum("tokenfleet_workers") == 1
     assert told.sum("tokenfleet_lane_jobs") == told.sum("tokenfleet_delayed_jobs") == 0
     # Its last look may be older than the last end.
-    assert told.sum("tokenfleet_jobs_ended_total", state="cancelled") >= 2
+    assert told.sum("tokenfleet_jobs_ended_total") == ended
     return told
 
 
@@ -215,3 +240,7 @@ def check_scheduler(told: Scrape, ran: list[JobRecord], victims: int, cancelled:
     assert told.sum(name("window_jobs_sum")) >= once + victims + ROWS
     assert told.sum(name("window_jobs_count")) == told.sum(name("windows_closed_total")) <= decisions
     assert told.sum(name("leader")) == told.sum(name("leads_total")) == 1
+    # Nobody fell silent before it began; and Redis, which has no file here, has room.
+    assert told.sum("tokenfleet_redis_append_only") == 0
+    assert told.sum("tokenfleet_redis_append_only_ok") == 1
+    assert told.sum("tokenfleet_redis_memory_bytes") > 500_000
