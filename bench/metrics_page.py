@@ -52,7 +52,7 @@ def families() -> dict[str, list[Metric]]:
     """What each role serves, with all labels, by the page's sections."""
     scheduler, worker, gateway, runner = (CollectorRegistry() for _ in range(4))
     shard = Shard("demo", 0)
-    leader = SchedulerMetrics(scheduler, "predictive").of(shard)
+    leader = SchedulerMetrics(scheduler, "predictive", dict.fromkeys(Priority, 1)).of(shard)
     leader.lead_taken()
     nothing = dict.fromkeys(Priority, 0)
     leader.round(Snapshot(0, (), more=False, unreadable=(), leases={}, workers={}), Decision(), [0] * len(STEPS))

@@ -1,6 +1,5 @@
 """What a leader tells of its shards, read when Prometheus asks: a standby tells nothing of what it does not lead."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -58,28 +57,37 @@ class Led:
 
     Attributes:
         look: None until it has kept house for the first time.
-        seen: whether there was a round; what is known before is half of it.
-        states: workers by their state.
     """
 
     def __init__(self) -> None:
         """Nothing seen yet."""
         self.look: Look | None = None
-        self.seen = False
-        self.states: Mapping[str, int] = {}
-        self._oldest_ms: dict[Priority, float] = {}
-        self._now_ms, self._at_s = 0.0, monotonic()
+        self._snapshot: Snapshot | None = None
+        self._at_s = monotonic()
 
     def saw(self, snapshot: Snapshot) -> None:
-        """Keep what only a round sees."""
-        self._oldest_ms = {lane[0].priority: min(job.submitted_ms for job in lane) for lane in snapshot.lanes if lane}
-        self.states = Counter(now.state for now in snapshot.workers.values())
-        self._now_ms, self._at_s, self.seen = snapshot.now_ms, monotonic(), True
+        """Keep what only a round sees; it is counted when somebody asks."""
+        self._snapshot, self._at_s = snapshot, monotonic()
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was a round; what is known before is half of it."""
+        return self._snapshot is not None
+
+    def workers(self, state: str) -> int:
+        """How many are in it."""
+        # The dispatcher goes on meanwhile: a copy stays as it is.
+        found = list(self._snapshot.workers.values()) if self._snapshot else []
+        return sum(now.state == state for now in found)
 
     def oldest_s(self, priority: Priority) -> float:
         """How long a lane's oldest job has waited by now; 0 for an empty lane."""
-        since_ms = self._oldest_ms.get(priority)
-        return 0.0 if since_ms is None else max(0.0, (self._now_ms - since_ms) / 1000 + monotonic() - self._at_s)
+        snapshot, ago_s = self._snapshot, monotonic() - self._at_s
+        lanes = [lane for lane in snapshot.lanes if lane and lane[0].priority is priority] if snapshot else []
+        if not (snapshot and lanes):
+            return 0.0
+        since_ms = min(job.submitted_ms for job in lanes[0])
+        return max(0.0, (snapshot.now_ms - since_ms) / 1000 + ago_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,7 @@ _FAMILIES = (
         "delayed_jobs", "Jobs out of their lane for a while: delayed, put off, to be tried again.", _delayed, *_LANES
     ),
     _Family("dead_letters", "Jobs that are set aside now.", lambda _, look, __: look.dead),
-    _Family("workers", "Workers with a lease.", lambda led, _, which: led.states.get(which, 0), *_STATES),
+    _Family("workers", "Workers with a lease.", lambda led, _, which: led.workers(which), *_STATES),
     _Family(
         "jobs_ended",
         "Jobs by how they ended.",

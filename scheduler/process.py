@@ -4,11 +4,14 @@ import asyncio
 import signal
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from protocol import failpoints, log
 from protocol.settings import Settings
+from protocol.states import Priority
 from scheduler.metrics import Metrics
 from scheduler.record import Recording
 from scheduler.service import run_scheduler
@@ -27,11 +30,16 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
     failpoints.arm()
     tracing.start("scheduler")
     try:
-        with served(settings.metrics_port, settings.metrics_host, lambda own: Metrics(own, settings.policy)) as metrics:
+        with served(settings.metrics_port, settings.metrics_host, partial(_metrics, settings)) as metrics:
             uvloop.run(_until_told(settings, pools, recording, metrics))
     finally:
         if recording:
             recording.close()
+
+
+def _metrics(settings: Settings, registry: CollectorRegistry) -> Metrics:
+    targets_s = (settings.target_high_s, settings.target_medium_s, settings.target_low_s)
+    return Metrics(registry, settings.policy, dict(zip(Priority, targets_s, strict=True)))
 
 
 async def _until_told(

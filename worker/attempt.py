@@ -243,28 +243,29 @@ class Runner:
         choices = chunk.get("choices")
         if not choices or not speaks(chunk):
             return False
-        first = attempt.tempo is None
-        if attempt.tempo is None:
-            now_s = self._clock.monotonic()
-            attempt.tempo = Tempo(now_s)
-            attempt.out.first_token_after_ms = int(1000 * (now_s - attempt.begun_s))
-            self._on_first(attempt)
         # Several choices speak side by side: one tells the tempo of all.
         own = choices[0].get("index", 0) == 0
-        attempt.tempo.chunks += own
-        if self._metrics and (own or first):
-            self._time(self._metrics, attempt, attempt.tempo, first=first)
+        tempo, first = attempt.tempo, attempt.tempo is None
+        if tempo is None:
+            tempo = self._begin(attempt)
+        elif own and tempo.between:
+            now_s = self._clock.monotonic()
+            tempo.between.observe(now_s - tempo.last_s)
+            tempo.last_s = now_s
+        tempo.chunks += own
         return first
 
-    def _time(self, metrics: Metrics, attempt: Attempt, tempo: Tempo, *, first: bool) -> None:
-        """Tell how long a piece of the answer took."""
-        priority, now_s = attempt.started.priority, self._clock.monotonic()
-        if first:
+    def _begin(self, attempt: Attempt) -> Tempo:
+        """It speaks for the first time."""
+        now_s = self._clock.monotonic()
+        tempo = attempt.tempo = Tempo(now_s, last_s=now_s)
+        if self._metrics:
             waited_s = None if attempt.started.said else attempt.waited_s
-            metrics.first_token(priority, waited_s, now_s - attempt.begun_s)
-        else:
-            metrics.next_token(priority, now_s - tempo.last_s)
-        tempo.last_s = now_s
+            engine_s = now_s - attempt.begun_s
+            tempo.between = self._metrics.first_token(attempt.started.priority, waited_s, engine_s)
+        attempt.out.first_token_after_ms = int(1000 * (now_s - attempt.begun_s))
+        self._on_first(attempt)
+        return tempo
 
 
 def _request(attempt: Attempt) -> EngineRequest:

@@ -1,20 +1,17 @@
 """What a worker tells Prometheus: its jobs as they start, speak and end, and what it last reported of itself."""
 
-import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from protocol.handle import Shard
 from protocol.messages import LoadReport
 from protocol.states import Priority, WorkerState
+from telemetry.instruments import Bars, Count, Counters, Histograms
 from worker.verdict import Drop, Finish, Verdict
 
 WAIT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
@@ -24,6 +21,21 @@ TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1
 ENDS = ("completed", "failed", "cancelled", "given_back", "try", "strike", "dropped")
 WORKER = ("pool", "shard", "worker")
 _BY_PRIORITY = (*WORKER, "priority")
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The series of one priority."""
+
+    queue: Bars
+    first: Bars
+    engine_first: Bars
+    between: Bars
+    whole: Bars
+    engine: Bars
+    prompt_tokens: Count
+    output_tokens: Count
+    ends: dict[str, Count]
 
 
 class Metrics:
@@ -36,61 +48,59 @@ class Metrics:
     """
 
     def __init__(self, registry: CollectorRegistry, shard: Shard, label: str) -> None:
-        self._here, self._registry = (shard.pool, str(shard.number), label), registry
-        self._queue = self._timed("queue", "From a job's submission to its start here.", WAIT_S)
-        self._first = self._timed(
-            "first_token",
-            "From a job's submission to its first token; not of one that goes on where another stopped.",
-            WAIT_S,
+        self._registry = registry
+        here = shard.pool, str(shard.number), label
+        queue, first, engine_first, between, whole, engine = (self._timed(*about) for about in _TIMED)
+        prompt_tokens, output_tokens = (self._counted(*about) for about in _COUNTED)
+        ends = self._counted("attempts", "Attempts by how they ended.", "end")
+        self._by = {
+            p: _Own(
+                queue.of(*here, p),
+                first.of(*here, p),
+                engine_first.of(*here, p),
+                between.of(*here, p),
+                whole.of(*here, p),
+                engine.of(*here, p),
+                prompt_tokens.of(*here, p),
+                output_tokens.of(*here, p),
+                {end: ends.of(*here, p, end) for end in ENDS},
+            )
+            for p in Priority
+        }
+        lost = Counters(
+            "tokenfleet_worker_leases_lost", "Lives that ended without its will.", (*WORKER, "why"), registry
         )
-        self._engine_first = self._timed(
-            "engine_first_token", "From an attempt's start here to its first token.", WAIT_S
-        )
-        self._between = _Between(self._here)
-        registry.register(self._between)
-        self._whole = self._timed("job", "From a job's submission to its end, of those completed.", WAIT_S)
-        self._engine = self._timed("engine", "From an attempt's start here to its end, of those completed.", WAIT_S)
-        self._prompt_tokens = self._counted("prompt_tokens", "Prompt tokens of ended jobs, as the engine counted them.")
-        self._output_tokens = self._counted("output_tokens", "Tokens of their answers.")
-        ends = Counter(
-            "tokenfleet_worker_attempts", "Attempts by how they ended.", (*_BY_PRIORITY, "end"), registry=registry
-        )
-        self._ends = {(p, end): ends.labels(*self._here, p, end) for p in Priority for end in ENDS}
-        lost = Counter(
-            "tokenfleet_worker_leases_lost", "Lives that ended without its will.", (*WORKER, "why"), registry=registry
-        )
-        self._lost = {why: lost.labels(*self._here, why) for why in ("reclaimed", "lease_over")}
-        self._last = _LastReport(self._here)
+        self._lost = {why: lost.of(*here, why) for why in ("reclaimed", "lease_over")}
+        self._last = _LastReport(here)
         registry.register(self._last)
 
     def started(self, priority: Priority, waited_s: float | None) -> None:
         """An attempt begins; `waited_s` since its job's submission, None where nobody told."""
         if waited_s is not None:
-            self._queue[priority].observe(waited_s)
+            self._by[priority].queue.observe(waited_s)
 
-    def first_token(self, priority: Priority, waited_s: float | None, engine_s: float) -> None:
-        """An attempt speaks, `engine_s` after its start; `waited_s` is None too where an earlier one has spoken."""
-        self._engine_first[priority].observe(engine_s)
+    def first_token(self, priority: Priority, waited_s: float | None, engine_s: float) -> Bars:
+        """An attempt speaks, `engine_s` after its start; `waited_s` is None too where an earlier one has spoken.
+
+        Returns what counts the seconds between its next tokens.
+        """
+        own = self._by[priority]
+        own.engine_first.observe(engine_s)
         if waited_s is not None:
-            self._first[priority].observe(waited_s + engine_s)
-
-    def next_token(self, priority: Priority, after_s: float) -> None:
-        """It goes on, so long after its last piece."""
-        gaps = self._between.gaps[priority]
-        gaps.counts[bisect_left(TOKEN_S, after_s)] += 1
-        gaps.sum_s += after_s
+            own.first.observe(waited_s + engine_s)
+        return own.between
 
     def ended(self, priority: Priority, verdict: Verdict, waited_s: float | None, engine_s: float) -> None:
         """The engine is done with an attempt, `engine_s` after its start."""
-        end = _end_of(verdict)
-        self._ends[priority, end].inc()
+        own, end = self._by[priority], _end_of(verdict)
+        own.ends[end].inc()
         if not isinstance(verdict, Finish):
             return
-        self._count_tokens(priority, verdict)
+        _count_tokens(own, verdict)
         if end == "completed":
-            self._engine[priority].observe(engine_s)
+            own.engine.observe(engine_s)
             if waited_s is not None:
-                self._whole[priority].observe(waited_s + engine_s)
+                own.whole.observe(waited_s + engine_s)
 
     def lease_lost(self, why: str) -> None:
         """A life ended: `reclaimed` by the scheduler, or `lease_over` by our own clock."""
@@ -100,50 +110,38 @@ class Metrics:
         """The worker has told Redis how it is; its engine was started anew so often."""
         self._last.report = Report(state, report, restarts)
 
-    def _count_tokens(self, priority: Priority, verdict: Finish) -> None:
-        usage = verdict.outcome.usage
-        for name, counter in (("prompt_tokens", self._prompt_tokens), ("completion_tokens", self._output_tokens)):
-            count = usage.get(name)
-            # An engine may say anything.
-            if isinstance(count, int) and count > 0:
-                counter[priority].inc(count)
+    def _timed(self, name: str, meaning: str, bounds: tuple[float, ...]) -> Histograms:
+        return Histograms(f"tokenfleet_worker_{name}_seconds", meaning, _BY_PRIORITY, bounds, self._registry)
 
-    def _timed(self, name: str, meaning: str, bounds: tuple[float, ...]) -> dict[Priority, Histogram]:
-        metric = Histogram(
-            f"tokenfleet_worker_{name}_seconds", meaning, _BY_PRIORITY, buckets=bounds, registry=self._registry
-        )
-        return {priority: metric.labels(*self._here, priority) for priority in Priority}
-
-    def _counted(self, name: str, meaning: str) -> dict[Priority, Counter]:
-        metric = Counter(f"tokenfleet_worker_{name}", meaning, _BY_PRIORITY, registry=self._registry)
-        return {priority: metric.labels(*self._here, priority) for priority in Priority}
+    def _counted(self, name: str, meaning: str, *labels: str) -> Counters:
+        return Counters(f"tokenfleet_worker_{name}", meaning, (*_BY_PRIORITY, *labels), self._registry)
 
 
-@dataclass(slots=True)
-class _Gaps:
-    """How many lie below each bound of `TOKEN_S` and above the one before; the last count is of those above all."""
+_TIMED = (
+    ("queue", "From a job's submission to its start here.", WAIT_S),
+    (
+        "first_token",
+        "From a job's submission to its first token; not of one that goes on where another stopped.",
+        WAIT_S,
+    ),
+    ("engine_first_token", "From an attempt's start here to its first token.", WAIT_S),
+    ("between_tokens", "Between two pieces of a stream, mostly tokens.", TOKEN_S),
+    ("job", "From a job's submission to its end, of those completed.", WAIT_S),
+    ("engine", "From an attempt's start here to its end, of those completed.", WAIT_S),
+)
+_COUNTED = (
+    ("prompt_tokens", "Prompt tokens of ended jobs, as the engine counted them."),
+    ("output_tokens", "Tokens of their answers."),
+)
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(TOKEN_S) + 1))
-    sum_s: float = 0.0
 
-
-class _Between(Collector):
-    """What lies between tokens. Counted for each of them, so by a quarter of what a `Histogram` takes."""
-
-    def __init__(self, here: tuple[str, ...]) -> None:
-        self._here = here
-        self.gaps = {priority: _Gaps() for priority in Priority}
-
-    def collect(self) -> Iterator[Metric]:
-        """One histogram."""
-        meaning = "Between two pieces of a stream, mostly tokens."
-        metric = HistogramMetricFamily("tokenfleet_worker_between_tokens_seconds", meaning, labels=_BY_PRIORITY)
-        for priority, gaps in self.gaps.items():
-            bounds = map(floatToGoString, (*TOKEN_S, math.inf))
-            metric.add_metric(
-                (*self._here, priority), list(zip(bounds, accumulate(gaps.counts), strict=True)), gaps.sum_s
-            )
-        yield metric
+def _count_tokens(own: _Own, verdict: Finish) -> None:
+    usage = verdict.outcome.usage
+    for name, count in (("prompt_tokens", own.prompt_tokens), ("completion_tokens", own.output_tokens)):
+        tokens = usage.get(name)
+        # An engine may say anything.
+        if isinstance(tokens, int) and tokens > 0:
+            count.inc(tokens)
 
 
 def _end_of(verdict: Verdict) -> str:

@@ -28,7 +28,7 @@ class Told:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, "predictive")
+        self.metrics = Metrics(self.registry, "predictive", {Priority.HIGH: 0.5})
         self.shard = self.metrics.of(SHARD)
 
     def value(self, name: str, **labels: str) -> float | None:

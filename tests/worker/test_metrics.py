@@ -38,8 +38,7 @@ class Told:
 def test_queue_and_engine_stand_apart_and_together() -> None:
     told = Told()
     told.metrics.started(HIGH, 2.0)
-    told.metrics.first_token(HIGH, 2.0, 0.5)
-    told.metrics.next_token(HIGH, 0.02)
+    told.metrics.first_token(HIGH, 2.0, 0.5).observe(0.02)
     usage = {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}
     told.metrics.ended(HIGH, completed(usage), 2.0, 0.75)
     names = ("queue", "first_token", "engine_first_token", "between_tokens", "job", "engine")
