@@ -77,9 +77,10 @@ async def test_each_query_has_data_and_each_rule_can_be_asked(watched: Watched, 
         ]
         assert len(queries) > 60
 
-        def all_told() -> None:
+        def all_told() -> bool:
             empty = [about for about in queries if not told(server, about[2])]
             assert not empty, empty
+            return True
 
         await eventually(all_told, timeout_s=60)
         temperature = next(panel for panel in GPUS.panels if panel.title == "Temperature").queries[0].expr

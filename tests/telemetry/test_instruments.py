@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from telemetry.instruments import Counters, Histograms
+from telemetry.serve import new_registry, page
 
 BOUNDS = (0.01, 0.5, 1, 2.5)
 LABELS = ("pool", "priority")
@@ -39,3 +40,22 @@ def test_a_counter_tells_what_the_librarys_own_does() -> None:
     counters.of("p", "medium")
     their_own.labels("p", "medium")
     assert generate_latest(ours) == generate_latest(theirs)
+
+
+def test_the_page_of_all_is_what_the_library_would_write() -> None:
+    registry = new_registry()
+    Gauge("beside", "Not ours.", registry=registry).set(2)
+    counters = Counters("jobs", "Jobs.", LABELS, registry)
+    waits = Histograms("wait_seconds", "A wait.", LABELS, BOUNDS, registry)
+    for labels in (("p", "high"), ('q"\n\\', "low")):
+        counters.of(*labels).inc(1e17)
+        for value in (0.001, 0.5, 77.25, 1e-9):
+            waits.of(*labels).observe(value)
+
+    def lines(text: bytes) -> list[bytes]:
+        # The process's own figures move between two looks.
+        return sorted(line for line in text.splitlines() if not line.startswith((b"process_", b"python_gc")))
+
+    assert lines(page(registry)) == lines(generate_latest(registry))
+    assert b"jobs_total" in page(registry)
+    assert b'le="+Inf"' in page(registry)
