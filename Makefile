@@ -51,8 +51,8 @@ demo: $(RUN) ## run a whole fleet with a small model: a batch, and a chat that o
 test: $(DEV) ## run the tests
 	@$(BIN)/python -m pytest -m 'not vllm and not sdk and not browser' $(ARGS)
 
-test-observe: $(DEV) ## scrape every role during a journey and hold its figures against the jobs' records
-	@$(BIN)/python -m pytest tests/observe $(ARGS)
+test-observe: $(DEV) ## hold metrics, traces, alerts and dashboards against a running fleet; needs Debian's prometheus
+	@TOKENFLEET_REQUIRE_PROMETHEUS=1 $(BIN)/python -m pytest tests/observe $(ARGS)
 
 check: $(DEV) ## run all gates: format, lint, types, import rules, tests with coverage
 	@$(BIN)/ruff format --check --quiet .

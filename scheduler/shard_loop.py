@@ -25,6 +25,8 @@ from scheduler.term import Round, Term
 
 GATHER_S = 0.002
 """While all workers are full, freed slots are gathered for so long: one round for all, and a fraction of any job."""
+LOOK_S = 5.0
+"""Between two looks for Prometheus, which asks no more often: each takes Redis and us a millisecond."""
 TICK_FULL = 100
 """A count as high means that there may be more to keep house of."""
 
@@ -56,7 +58,7 @@ class ShardLoop:
         self._token = secrets.token_hex(8)
         self._log = get_logger("scheduler").bind(shard=str(shard))
         self._term: Term | None = None
-        self._next_tick = 0.0
+        self._next_tick = self._next_look = 0.0
         self._backoff = Backoff()
         # Whether jobs may be put off that could come back, and whether there is room for them.
         self._put_off = self._recalls = False
@@ -129,6 +131,7 @@ class ShardLoop:
             recorder = self._recording.of(self._shard, self._rules) if self._recording else None
             if self._metrics:
                 self._metrics.lead_taken()
+                self._next_look = 0.0
             self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder, self._metrics)
         elif not ticked.leads and self._term:
             self._stand_by("another_leads")
@@ -136,7 +139,8 @@ class ShardLoop:
             self._log.info("jobs_expired", count=ticked.expired)
         if ticked.ripened:
             self._log.debug("jobs_ripened", count=ticked.ripened)
-        if self._term and self._metrics:
+        if self._term and self._metrics and began >= self._next_look:
+            self._next_look = began + LOOK_S
             # Whatever an ACL keeps from being counted stops no dispatch.
             with suppress(FleetError):
                 self._metrics.looked(await look(self._redis, self._shard))

@@ -37,7 +37,7 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Without asking the name service who we are, which may take long."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
 def new_registry() -> Registry:

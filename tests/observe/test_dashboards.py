@@ -7,7 +7,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bench.dashboards.spec import DASHBOARDS, GPUS
+from bench.dashboards.gpus import GPUS
+from bench.dashboards.spec import DASHBOARDS
 from telemetry.serve import serving
 from tests.observe.conftest import MODEL, Watched
 from tests.observe.prometheus import Prometheus, prometheus
