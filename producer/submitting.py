@@ -1,6 +1,7 @@
 """Sends checked jobs to Redis, many in a round trip."""
 
 import secrets
+import time
 from collections.abc import Sequence
 
 from redis.asyncio import Redis
@@ -14,6 +15,7 @@ from protocol.durability import Wish, barrier, run_all_safely
 from protocol.errors import FleetError, InvalidRequest, NotDurable, StoreUnavailable
 from protocol.functions import Submission, Submitted, submit
 from protocol.handle import Handle
+from telemetry import tracing
 
 JOBS_A_TRIP = 500
 
@@ -40,18 +42,22 @@ class Submitter:
         """
         await self._routes.prepare({model for request in requests if (model := model_of(request))}, patience_s)
         answers: list[Answer] = []
+        trace = tracing.traceparent()
         for first in range(0, len(requests), JOBS_A_TRIP):
-            prepared = [self._prepare(request) for request in requests[first : first + JOBS_A_TRIP]]
-            answers += await self._send(prepared, patience_s, durable)
+            begun_s = time.time()
+            prepared = [self._prepare(request, trace) for request in requests[first : first + JOBS_A_TRIP]]
+            sent = await self._send(prepared, patience_s, durable)
+            _trace(prepared, sent, begun_s)
+            answers += sent
         return answers
 
-    def _prepare(self, request: JobRequest) -> Submission | FleetError:
+    def _prepare(self, request: JobRequest, trace: str) -> Submission | FleetError:
         try:
             check_kind(request)
             if not (model := model_of(request)):
                 raise InvalidRequest("model: Field required")
             record = self._routes.find(model)
-            return prepare(request, record, self._defaults, secrets.token_hex(8), secrets.token_hex(8))
+            return prepare(request, record, self._defaults, secrets.token_hex(8), secrets.token_hex(8), trace)
         except FleetError as error:
             return error
 
@@ -90,3 +96,13 @@ class Submitter:
             result if safe or isinstance(result, FleetError) else NotDurable(str(job.handle))
             for job, result in zip(jobs, results, strict=True)
         ]
+
+
+def _trace(prepared: Sequence[Submission | FleetError], answers: Sequence[Answer], begun_s: float) -> None:
+    """A span for each job that is traced: from before its checks to Redis's answer."""
+    now_s = time.time()
+    for job, answer in zip(prepared, answers, strict=True):
+        if isinstance(job, Submission) and job.spec.trace:
+            about = {"tokenfleet.job": str(job.handle), "tokenfleet.priority": job.priority.value}
+            error = answer.code if isinstance(answer, FleetError) else ""
+            tracing.span("submit", job.spec.trace, begun_s, now_s, attributes=about, error=error)

@@ -189,6 +189,7 @@ def scheduler() -> Role:
         _may("zrangebyscore zrem", "deadlines"),
         _may("xread xlen xadd xtrim", "events"),
         _may("xadd", "dead", how="%W"),
+        _may("xlen", "dead", how="%R"),
         _may("xrange xrevrange xadd xdel", "inbox:*"),
         _may("hmget hget hset hincrby", "worker:*"),
         _may("smembers", "prefixes:*", how="%R"),
@@ -201,7 +202,7 @@ def scheduler() -> Role:
         _may("hset", "fleet", how="%W"),
         _may_with(keys.MODELS, "hgetall", "%R"),
     )
-    return Role("+publish +function|load +function|list", grants, [_key("tokens:*")])
+    return Role("+publish +function|load +function|list +info|memory", grants, [_key("tokens:*")])
 
 
 def metrics() -> Role:

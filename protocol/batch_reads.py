@@ -48,6 +48,11 @@ def _record(name: BatchName, reply: Mapping[bytes, bytes]) -> BatchRecord:
     return BatchRecord(name=name, spec=spec, status=BatchStatus(text["status"]), times_ms=times, **given)
 
 
+def batch_status(name: BatchName) -> Call[BatchStatus | None]:
+    """A batch's state; None when there is none of this name."""
+    return Call(("HGET", keys.batch(name), "status"), lambda reply: BatchStatus(reply.decode()) if reply else None)
+
+
 def batch_ids(tenant: str, count: int, start: int = 0) -> Call[list[BatchName]]:
     """At most `count` of a tenant's batches, the newest first, without the first `start`."""
     command = ("ZREVRANGE", keys.batches(tenant), start, start + count - 1)

@@ -70,7 +70,7 @@ def arm() -> None:
     _armed.clear()
     _armed.update(_parsed(text) if text else {})
     if _armed:
-        _log.warning("failpoints_on", points=text, then="this process ends itself there; only tests want that")
+        _log.warning("failpoints_on", points=text)
 
 
 def _parsed(text: str) -> dict[str, _Armed]:
@@ -90,5 +90,5 @@ def _act(point: str, about: str) -> None:
         return
     armed.left -= 1
     if armed.left == 0:
-        _log.warning("failpoint_reached", point=point, then=armed.action)
+        _log.warning("failpoint_reached", point=point, action=armed.action)
         _ACTIONS[armed.action]()

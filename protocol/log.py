@@ -2,11 +2,14 @@
 
 import logging
 import sys
+from contextlib import AbstractContextManager
 from pathlib import PurePath
 from traceback import extract_tb
 from typing import Literal
 
 import structlog
+
+from protocol.handle import Handle
 
 Format = Literal["auto", "json", "console"]
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -56,7 +59,16 @@ class _Foreign(logging.Handler):
             told["kind"] = kind.__name__
         if frames := extract_tb(trace)[-1:]:
             told["raised_at"] = f"{PurePath(frames[0].filename).name}:{frames[0].lineno}"
-        get_logger("library").log(record.levelno, "library_told", **told)
+        log = get_logger("library")
+        if record.levelno >= logging.ERROR:
+            log.error("library_failed", **told)
+        else:
+            log.warning("library_told", **told)
+
+
+def job_lines(handle: Handle, attempt: int) -> AbstractContextManager[None]:
+    """While it is entered, each line of this task, whoever writes it, names the job and the attempt."""
+    return structlog.contextvars.bound_contextvars(job=str(handle), attempt=attempt)
 
 
 def silent() -> structlog.typing.FilteringBoundLogger:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.handle import Handle
 from protocol.states import Priority, State, WorkerState
+from protocol.traceparent import Trace
 from protocol.wire import JsonObject
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -52,6 +53,8 @@ class JobSpec(Message):
     """Never refused for want of time: it waits as long as it must."""
     unfollowed_s: float | None = None
     """A streaming job is cancelled once nobody has followed its tokens for so long; None lets it run."""
+    trace: Trace = ""
+    """The span that it was submitted under, as a W3C `traceparent`; empty when nothing traces it."""
 
     @property
     def cost_tokens(self) -> int:
@@ -280,6 +283,15 @@ class InboxEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt whose worker was silent until its lease ended: nobody else can tell of it. Times as in `JobRecord`."""
+
+    attempt: int
+    started_ms: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """What `start` hands to the worker: all that it needs to run the attempt."""
 
@@ -291,6 +303,13 @@ class Started:
     deadline_left_ms: int
     said: tuple[Frame, ...] = ()
     """The text that the attempts before have left, whole from its first frame on; empty when there is none."""
+    waiting_ms: int = 0
+    """Since when it has waited: its submission, or when the attempt before was given back. Times as in `JobRecord`."""
+    submitted_ms: int = 0
+    assigned_ms: int = 0
+    started_ms: int = 0
+    lost: LostAttempt | None = None
+    """The attempt before, where its worker was lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
     """`auto`: coloured in a terminal, JSON elsewhere."""
+    metrics_port: int = Field(default=0, ge=0, le=65_535)
+    """Where a scheduler, worker or batch runner answers Prometheus's `GET /metrics`; 0: nowhere."""
+    metrics_host: str = "127.0.0.1"
 
     store: OptionalPath = None
     """The folder of batches' files, which producers and batch runners share."""

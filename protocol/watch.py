@@ -1,6 +1,6 @@
 """Reads that the dispatcher repeats each round: lean, and they parse only what has changed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol import keys
@@ -8,7 +8,7 @@ from protocol.call import Call
 from protocol.errors import InvalidRequest
 from protocol.handle import Shard
 from protocol.messages import MOST, LoadReport
-from protocol.states import Priority
+from protocol.states import Priority, State
 from protocol.wire import loads
 
 
@@ -45,6 +45,76 @@ def hint(shard: Shard, block_ms: int) -> Call[bool]:
 def lane_members(shard: Shard, priority: Priority, count: int) -> Call[list[bytes]]:
     """The first `count` entries of a lane, as they are: they may have been written by hand."""
     return Call(("ZRANGE", keys.lane(shard, priority), 0, count - 1), list)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a shard has counted since its keys are there.
+
+    Attributes:
+        waiting: jobs by priority, those in `due` too.
+        ended: jobs by how they ended.
+        strikes: attempts whose engine or worker died.
+        tries: attempts that their engine failed.
+        dead: jobs that were set aside.
+        lost: workers whose lease ended.
+        taken: jobs taken back from workers that had fallen silent before they began.
+    """
+
+    waiting: Mapping[Priority, int]
+    ended: Mapping[State, int]
+    strikes: int
+    tries: int
+    dead: int
+    lost: int
+    taken: int
+
+
+def tally(shard: Shard) -> Call[Tally]:
+    """What the functions have counted."""
+    ends = [state for state in State if state.terminal]
+
+    def parse(reply: Sequence[bytes | None]) -> Tally:
+        counts = [int(count) if count and count.isdigit() and len(count) < 16 else 0 for count in reply]
+        waiting, rest = counts[: len(Priority)], counts[len(Priority) :]
+        ended = dict(zip(ends, rest, strict=False))
+        return Tally(dict(zip(Priority, waiting, strict=True)), ended, *rest[len(ends) :])
+
+    fields = [*(f"q:{priority}" for priority in Priority), *(f"n:{state}" for state in ends)]
+    return Call(("HMGET", keys.clock(shard), *fields, "n:strike", "n:try", "n:dead", "n:lost", "n:taken"), parse)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """How the server is that holds a shard.
+
+    Attributes:
+        used_bytes: memory that it uses.
+        most_bytes: that it may use; 0 for no limit.
+        append_only: whether it keeps an append-only file.
+        written: whether the last writes to that, and its last rewrite, went well.
+    """
+
+    used_bytes: int
+    most_bytes: int
+    append_only: bool
+    written: bool
+
+
+def store() -> Call[Store]:
+    """What the server tells of its memory and its disk."""
+    return Call(("INFO", "memory", "persistence"), _store)
+
+
+def _store(told: Mapping[str, object]) -> Store:
+    def whole(name: str) -> int:
+        found = told.get(name)
+        return found if isinstance(found, int) else 0
+
+    states = [told.get(f"aof_last_{what}_status") for what in ("write", "bgrewrite")]
+    return Store(
+        whole("used_memory"), whole("maxmemory"), whole("aof_enabled") == 1, all(state != "err" for state in states)
+    )
 
 
 def member_ref(member: bytes) -> str | None:

@@ -1,5 +1,6 @@
 """Turns a decision into moves, and what Redis answered into the ledger's numbers and the log's lines."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +13,15 @@ from protocol.call import run_all
 from protocol.errors import FleetError
 from protocol.functions import Move, assign
 from protocol.functions.assign import JOBS_A_CALL, Refusal
-from protocol.handle import Shard
+from protocol.handle import Handle, Shard
 from protocol.messages import Why
 from scheduler.books import Books
+from scheduler.metrics import ShardMetrics
 from scheduler.policy.decision import Assignment, Decision, Park, ParkReason
 from scheduler.policy.ledger import Sent
 from scheduler.policy.view import JobView
 from scheduler.read import Snapshot
+from telemetry import tracing
 
 Answer = int | Refusal | FleetError | None
 """An attempt number, why there is none, that the call failed, or that another leads."""
@@ -52,10 +55,17 @@ class Applier:
     """Sends the moves of one shard under one leader's token; `policy` is the name of the one that decided."""
 
     def __init__(
-        self, redis: Redis, shard: Shard, token: str, policy: str, books: Books, log: FilteringBoundLogger
+        self,
+        redis: Redis,
+        shard: Shard,
+        token: str,
+        policy: str,
+        books: Books,
+        log: FilteringBoundLogger,
+        metrics: ShardMetrics | None = None,
     ) -> None:
         self._redis, self._shard, self._token, self._policy = redis, shard, token, policy
-        self._books, self._log = books, log
+        self._books, self._log, self._metrics = books, log, metrics
 
     async def apply(self, decision: Decision, snapshot: Snapshot) -> Applied:
         """Move the jobs, in one round trip.
@@ -69,6 +79,7 @@ class Applier:
             return Applied()
         # Apart from the others, so that whatever is wrong with them stops no good job.
         answers = await self._send([*_chunks([plan.move for plan in plans]), *_chunks(broken)])
+        self._trace(plans, answers, snapshot)
         planned = zip(plans, answers, strict=False)
         left = [plan.job.member for plan, answer in planned if self._took(plan, answer, snapshot.now_ms)]
         self._tell_broken(broken, answers[len(plans) :])
@@ -94,20 +105,42 @@ class Applier:
             books.speeds.assigned(worker, answer, given.predicted_ms, given.pending_ms)
             books.prefix_map.assigned(worker, job.spec.prefix, now_ms)
             books.predictions.assigned(answer, given.predicted_ms)
-            self._log.debug("assigned", job=job.ref, worker=worker, attempt=answer)
+            self._log.debug("assigned", job=self._name(job), worker=worker, attempt=answer)
+            if self._metrics:
+                self._metrics.assigned(job, now_ms)
             return True
         if answer == "refused":
-            self._log.info("job_refused", job=job.ref, wait_ms=plan.move.refuse_ms)
+            self._log.info("job_refused", job=self._name(job), wait_ms=plan.move.refuse_ms)
+            if self._metrics:
+                self._metrics.refused(job)
         elif isinstance(answer, str):
-            self._log.debug("not_assigned", job=job.ref, worker=worker, why=answer)
+            self._log.debug("not_assigned", job=self._name(job), worker=worker, why=answer)
         return answer in ("gone", "expired", "parked", "malformed", "refused")
+
+    def _trace(self, plans: Sequence[_Plan], answers: Sequence[Answer], snapshot: Snapshot) -> None:
+        """A span for each traced job that was assigned: from the end of the look to Redis's answer, on its clock."""
+        begun_s, taken_s = snapshot.now_ms / 1000, asyncio.get_running_loop().time() - snapshot.seen_s
+        for plan, answer in zip(plans, answers, strict=False):
+            trace = plan.job.spec.trace
+            if trace and isinstance(answer, int):
+                about: dict[str, str | int] = {
+                    "tokenfleet.job": self._name(plan.job),
+                    "tokenfleet.attempt": answer,
+                    "tokenfleet.worker": plan.move.worker,
+                    "tokenfleet.policy": self._policy,
+                }
+                tracing.span("assign", trace, begun_s, begun_s + taken_s, attributes=about)
+
+    def _name(self, job: JobView) -> str:
+        """As in all logs and traces."""
+        return str(Handle.of(self._shard, job.ref))
 
     def _tell_broken(self, moves: Sequence[Move], answers: Sequence[Answer]) -> None:
         for move, answer in zip(moves, answers, strict=True):
             if answer == "malformed":
-                self._log.warning("job_set_aside", entry=repr(move.member), why="its description can't be read")
+                self._log.warning("job_set_aside", entry=repr(move.member), code="malformed")
             elif answer == "gone":
-                self._log.info("entry_removed", entry=repr(move.member), why="no queued job stands behind it")
+                self._log.info("entry_removed", entry=repr(move.member))
 
 
 def _planned(decision: Decision, snapshot: Snapshot, policy: str) -> list[_Plan]:

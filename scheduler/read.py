@@ -32,6 +32,7 @@ class Snapshot:
         unreadable: entries of lanes behind which stands no job that can be read.
         leases: worker id → end of its lease in ms; 0 while it is being reclaimed.
         workers: what each leased worker's hash says; one that can't be read is left out.
+        seen_s: `now_ms` by the event loop's clock.
     """
 
     now_ms: float
@@ -40,6 +41,7 @@ class Snapshot:
     unreadable: tuple[bytes, ...]
     leases: Mapping[str, int]
     workers: Mapping[str, WorkerNow]
+    seen_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Reader:
         loop = asyncio.get_running_loop()
         seen_at = loop.time()
         await self._fill_in(sight)
-        elapsed_ms = (loop.time() - seen_at) * 1000
+        now_s = loop.time()
+        elapsed_ms = (now_s - seen_at) * 1000
         lanes = tuple(tuple(filter(None, map(self._jobs.get, members))) for members in sight.heads.values())
         return Snapshot(
             now_ms=sight.now_ms + elapsed_ms,
@@ -84,6 +87,7 @@ class Reader:
             unreadable=tuple(member for member, job in self._jobs.items() if job is None),
             leases=sight.leases,
             workers=self._workers,
+            seen_s=now_s,
         )
 
     def forget(self, members: Sequence[str]) -> None:

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
 from protocol.errors import SetupError
 from protocol.handle import Shard
 from protocol.log import get_logger
@@ -47,13 +45,15 @@ class Recording:
             return
         data = dumps(line) + b"\n"
         if self._size + len(data) > self._limit:
-            self._end("recording_full", size_mb=round(self._size / 1e6, 1), then="nothing more is recorded")
+            _log.warning("recording_full", file=str(self._path), size_mb=round(self._size / 1e6, 1))
+            self.close()
             return
         try:
             # One call for the whole line: what is written by appending is never torn by another writer.
             os.write(self._file, data)
         except OSError as error:
-            self._end("recording_failed", why=error.strerror, then="nothing more is recorded")
+            _log.warning("recording_failed", file=str(self._path), why=error.strerror)
+            self.close()
         else:
             self._size += len(data)
 
@@ -62,11 +62,6 @@ class Recording:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    def _end(self, event: str, **about: object) -> None:
-        log: FilteringBoundLogger = _log
-        log.warning(event, file=str(self._path), **about)
-        self.close()
 
 
 class ShardRecorder:

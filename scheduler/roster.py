@@ -95,7 +95,7 @@ class Roster:
         silent = snapshot.now_ms - now.report_ms > self._silence_ms
         if silent and worker not in self._silent:
             self._silent.add(worker)
-            self._log.warning("reports_stopped", worker=worker, label=now.label, goes_on_by="own counters")
+            self._log.warning("reports_stopped", worker=worker, label=now.label)
         elif not silent:
             self._silent.discard(worker)
 

@@ -61,7 +61,7 @@ class Scaler:
             raise
         except FleetError as error:
             if not self._failed:
-                self._log.warning("scaling_failed", code=error.code, error=str(error), then="dispatch goes on")
+                self._log.warning("scaling_failed", code=error.code, error=str(error))
             self._failed = True
         else:
             self._failed = False
@@ -112,7 +112,7 @@ class Scaler:
         entry = await run(self._redis, functions.command(self._shard, worker, word))
         self._entry = entry or ""
         label, wait = snapshot.workers[worker].label, round(wait_ms) if math.isfinite(wait_ms) else None
-        self._log.info(f"worker_told_to_{word}", worker=worker, label=label, online_wait_ms=wait)
+        self._log.info("worker_told", command=word, worker=worker, label=label, online_wait_ms=wait)
         if entry is None:
             self._state = refused(self._state)
 

@@ -13,6 +13,7 @@ from protocol.errors import FleetError, StoreUnavailable
 from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.settings import Settings
+from scheduler.metrics import Metrics
 from scheduler.outage import Outage
 from scheduler.record import Recording
 from scheduler.rules import Rules, rules_of
@@ -29,6 +30,7 @@ async def run_scheduler(
     redis_url: str,
     pools: Collection[str] | None = None,
     recording: Recording | None = None,
+    metrics: Metrics | None = None,
 ) -> None:
     """Dispatch until cancelled, then give up the leads.
 
@@ -37,6 +39,7 @@ async def run_scheduler(
         redis_url: where.
         pools: which ones; None for all that are or will be registered.
         recording: where decisions are written; None for nowhere.
+        metrics: told of what happens; None for nobody.
 
     Raises:
         SetupError: the URL or the policy is wrong.
@@ -52,7 +55,7 @@ async def run_scheduler(
         )
         await patiently(lambda: library.load(redis), patience_s)
         _log.info("scheduler_started", url=where, pools=sorted(pools) if pools else "all", policy=settings.policy)
-        await _Pools(redis, redis_url, rules, pools, recording).serve()
+        await _Pools(redis, redis_url, rules, pools, recording, metrics).serve()
     finally:
         await redis.aclose()
         _log.info("scheduler_stopped")
@@ -82,9 +85,10 @@ class _Pools:
         rules: Rules,
         pools: Collection[str] | None,
         recording: Recording | None,
+        metrics: Metrics | None,
     ) -> None:
         self._redis, self._redis_url, self._rules, self._pools = redis, redis_url, rules, pools
-        self._recording = recording
+        self._recording, self._metrics = recording, metrics
         self._outage = Outage(_log)
         self._running: dict[Shard, _Running] = {}
 
@@ -116,7 +120,7 @@ class _Pools:
 
     def _start(self, shard: Shard) -> None:
         redis = store.connect(self._redis_url)
-        loop = ShardLoop(redis, shard, self._rules, self._outage, self._recording)
+        loop = ShardLoop(redis, shard, self._rules, self._outage, self._recording, self._metrics)
         self._running[shard] = _Running(loop, asyncio.create_task(loop.run()), redis)
 
     async def _stop(self, shards: list[Shard]) -> None:

@@ -16,6 +16,8 @@ from protocol.functions import Ticked, tick
 from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.store import BLOCK_MS
+from scheduler.led import look
+from scheduler.metrics import Metrics
 from scheduler.outage import Backoff, Outage
 from scheduler.record import Recording
 from scheduler.rules import Rules
@@ -23,6 +25,8 @@ from scheduler.term import Round, Term
 
 GATHER_S = 0.002
 """While all workers are full, freed slots are gathered for so long: one round for all, and a fraction of any job."""
+LOOK_S = 5.0
+"""Between two looks for Prometheus, which asks no more often: each takes Redis and us a millisecond."""
 TICK_FULL = 100
 """A count as high means that there may be more to keep house of."""
 
@@ -36,17 +40,25 @@ class ShardLoop:
         rules: how to dispatch.
         outage: shared by the loops of one process.
         recording: where decisions are written; None for nowhere.
+        metrics: told of what happens; None for nobody.
     """
 
     def __init__(
-        self, redis: Redis, shard: Shard, rules: Rules, outage: Outage, recording: Recording | None = None
+        self,
+        redis: Redis,
+        shard: Shard,
+        rules: Rules,
+        outage: Outage,
+        recording: Recording | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._redis, self._shard, self._rules, self._outage = redis, shard, rules, outage
         self._recording = recording
+        self._metrics = metrics.of(shard) if metrics else None
         self._token = secrets.token_hex(8)
         self._log = get_logger("scheduler").bind(shard=str(shard))
         self._term: Term | None = None
-        self._next_tick = 0.0
+        self._next_tick = self._next_look = 0.0
         self._backoff = Backoff()
         # Whether jobs may be put off that could come back, and whether there is room for them.
         self._put_off = self._recalls = False
@@ -65,6 +77,7 @@ class ShardLoop:
                 await self._recover(error)
             except Exception:  # noqa: BLE001 - a defect that one shard's data brings out must not stop the others
                 self._log.exception("round_crashed")
+                self._count_failure()
                 await self._pause()
             else:
                 self._outage.over()
@@ -87,7 +100,7 @@ class ShardLoop:
         self._put_off |= done.put_off
         self._recalls = done.spare and self._put_off
         if not done.leads:
-            self._stand_by("another leads")
+            self._stand_by("another_leads")
         elif done.reclaiming or self._recalls:
             self._next_tick = 0.0
         elif not done.again:
@@ -116,13 +129,21 @@ class ShardLoop:
             # The leader before may have.
             self._put_off = True
             recorder = self._recording.of(self._shard, self._rules) if self._recording else None
-            self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder)
+            if self._metrics:
+                self._metrics.lead_taken()
+                self._next_look = 0.0
+            self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder, self._metrics)
         elif not ticked.leads and self._term:
-            self._stand_by("another leads")
+            self._stand_by("another_leads")
         if ticked.expired:
             self._log.info("jobs_expired", count=ticked.expired)
         if ticked.ripened:
             self._log.debug("jobs_ripened", count=ticked.ripened)
+        if self._term and self._metrics and began >= self._next_look:
+            self._next_look = began + LOOK_S
+            # Whatever an ACL keeps from being counted stops no dispatch.
+            with suppress(FleetError):
+                self._metrics.looked(await look(self._redis, self._shard))
         self._next_tick = began + self._until_next_tick_s(ticked)
 
     def _tick_call(self, lead_ms: int, *, recall: bool = False) -> Call[Ticked]:
@@ -138,21 +159,28 @@ class ShardLoop:
 
     def _stand_by(self, why: str) -> None:
         self._log.info("leader_lost", why=why)
+        if self._metrics:
+            self._metrics.lead_lost()
         self._term = None
 
     async def _recover(self, error: FleetError) -> None:
         """Nobody knows what was done: read everything anew, after a pause."""
+        self._count_failure()
         if self._term:
             self._term.forget()
         if isinstance(error, StoreUnavailable):
             self._outage.began(error)
         elif isinstance(error, LibraryMissing):
-            self._log.warning("library_missing", then="it is loaded again")
+            self._log.warning("library_missing")
             with suppress(FleetError):
                 await library.load(self._redis)
         else:
             self._log.error("round_failed", code=error.code, error=str(error))
         await self._pause()
+
+    def _count_failure(self) -> None:
+        if self._metrics:
+            self._metrics.failed()
 
     async def _pause(self) -> None:
         self._next_tick = 0.0

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from time import perf_counter
 
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
@@ -10,6 +11,7 @@ from protocol import failpoints
 from protocol.handle import Shard
 from scheduler.apply import Applier
 from scheduler.books import Books
+from scheduler.metrics import ShardMetrics
 from scheduler.policy.decide import decide
 from scheduler.policy.decision import ParkReason
 from scheduler.policy.traffic import Traffic
@@ -55,13 +57,14 @@ class Term:
         rules: Rules,
         log: FilteringBoundLogger,
         recorder: ShardRecorder | None = None,
+        metrics: ShardMetrics | None = None,
     ) -> None:
-        self._rules, self._log, self._recorder = rules, log, recorder
+        self._rules, self._log, self._recorder, self._metrics = rules, log, recorder, metrics
         self._books = Books()
         self._traffic = Traffic()
         self._reader = Reader(redis, shard, self._books.prefix_map)
         self._roster = Roster(self._books, log, rules.pass_over_ms, rules.silence_ms)
-        self._applier = Applier(redis, shard, token, rules.policy_name, self._books, log)
+        self._applier = Applier(redis, shard, token, rules.policy_name, self._books, log, metrics)
         self._scaler = Scaler(redis, shard, rules, self._books.predictions, log)
         self._chance = random.Random()  # noqa: S311 - breaks ties between workers, guards nothing
 
@@ -75,15 +78,20 @@ class Term:
         Raises:
             FleetError: Redis does not answer, or lacks the function library.
         """
-        rules = self._rules
+        rules, begun_s = self._rules, perf_counter()
         failpoints.reach("scheduler.before_read")
         snapshot = await self._reader.read()
+        read_s = perf_counter()
         workers, lately, books = self._roster.update(snapshot), self._lately(snapshot), self._books
         view = FleetView(snapshot.lanes, workers, books.ledger.started, lately, books.prefix_map.holders)
         decision = decide(view, snapshot.now_ms, self._chance, rules.policy, rules.targets, rules.window)
+        decided_s = perf_counter()
         if self._recorder:
             self._recorder.after(view, snapshot.now_ms, decision)
         applied = await self._applier.apply(decision, snapshot)
+        if self._metrics:
+            took_s = (read_s - begun_s, decided_s - read_s, perf_counter() - decided_s)
+            self._metrics.round(snapshot, decision, took_s)
         self._reader.forget(applied.left)
         if not all(given.priority.online for given in decision.assignments):
             self._traffic.offline_ms = snapshot.now_ms

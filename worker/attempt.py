@@ -10,7 +10,7 @@ from traceback import extract_tb
 from protocol import failpoints, wire
 from protocol.clock import Clock
 from protocol.errors import InvalidRequest
-from protocol.log import get_logger
+from protocol.log import get_logger, job_lines
 from protocol.messages import Frame, Started
 from protocol.wire import JsonObject
 from worker.backoff import chance
@@ -18,9 +18,11 @@ from worker.engine.base import Capacity, Engine, EngineError, EngineFault, Engin
 from worker.engine.openai_rules import speaks
 from worker.engine.token_ids import is_mute, without_ids
 from worker.figures import Tempo
+from worker.metrics import Metrics
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
 from worker.resumption import Resumption, resume
+from worker.traces import AttemptTrace
 from worker.transcript import Transcript
 from worker.verdict import Drop, GiveBack, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
 
@@ -42,6 +44,7 @@ class Attempt:
         on_engine: whether the engine has it, so that its load counts there.
         stopped: how it ends, once somebody has stopped it from outside.
         ended: the engine is done with it, though Redis may not have recorded that yet.
+        trace: its spans; None for a job that nothing traces.
     """
 
     out: Outgoing
@@ -55,6 +58,13 @@ class Attempt:
     stopped: Verdict | None = None
     ended: bool = False
     task: asyncio.Task[None] | None = None
+    trace: AttemptTrace | None = None
+
+    @property
+    def waited_s(self) -> float | None:
+        """From its job's submission to its start here; None where a hand wrote the job's hash."""
+        told = self.started
+        return max(0, told.started_ms - told.submitted_ms) / 1000 if told.submitted_ms else None
 
     def stop(self, verdict: Verdict) -> None:
         """End it now with this verdict; closing the engine's generator frees its slot. Once is enough."""
@@ -83,6 +93,7 @@ class Runner:
         max_tries: how often an engine may fail a job.
         clock: for the time to the first token.
         on_first: told of each attempt that has brought its first token.
+        metrics: told of what attempts do; None for nobody.
     """
 
     def __init__(
@@ -93,18 +104,30 @@ class Runner:
         max_tries: int,
         clock: Clock,
         on_first: Callable[[Attempt], None],
+        metrics: Metrics | None = None,
     ) -> None:
         self._engine, self._capacity, self._outbox, self._clock = engine, capacity, outbox, clock
-        self._max_tries, self._on_first = max_tries, on_first
+        self._max_tries, self._on_first, self._metrics = max_tries, on_first, metrics
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
+        with job_lines(attempt.out.handle, attempt.out.attempt):
+            await self._run(attempt)
+
+    async def _run(self, attempt: Attempt) -> None:
         verdict = attempt.stopped
         if verdict is None:
             attempt.on_engine = True
+            if self._metrics:
+                self._metrics.started(attempt.started.priority, attempt.waited_s)
             failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
             verdict = with_partial(await self._verdict(attempt), _partial(attempt))
         attempt.ended = True
+        engine_s = self._clock.monotonic() - attempt.begun_s
+        if self._metrics:
+            self._metrics.ended(attempt.started.priority, verdict, attempt.waited_s, engine_s)
+        if attempt.trace:
+            attempt.trace.ended(verdict, engine_s)
         if isinstance(verdict, GiveBack):
             self._leave_partial(attempt)
         self._outbox.end(attempt.out, verdict)
@@ -139,10 +162,8 @@ class Runner:
             return self._failure(attempt, EngineFault(f"the engine failed with {type(error).__name__}"))
 
     def _failure(self, attempt: Attempt, error: EngineError) -> Verdict:
-        out = attempt.out
         verdict = verdict_on(error, Retries(attempt.started.tries, self._max_tries), chance())
-        how = {"kind": type(error).__name__, "then": type(verdict).__name__}
-        _log.debug("attempt_failed", job=str(out.handle), attempt=out.attempt, **how)
+        _log.info("attempt_failed", kind=type(error).__name__, verdict=type(verdict).__name__)
         return verdict
 
     async def _generate(self, attempt: Attempt) -> JsonObject:
@@ -154,7 +175,7 @@ class Runner:
             except EngineRefused as refusal:
                 if attempt.tempo:
                     raise
-                _log.info("starts_over", request=request.request_id, why=f"the {refusal}")
+                _log.info("attempt_starts_over", why=f"the {refusal}")
                 attempt.out.begin(None)
         attempt.transcript = Transcript(request.endpoint)
         await self._listen(attempt, request, lambda chunk: chunk)
@@ -165,7 +186,7 @@ class Runner:
         try:
             return await resume(self._engine, request, said, chats=chats)
         except Exception as error:  # noqa: BLE001 - whatever stands in the log, the job itself can still be done
-            _log.warning("starts_over", request=request.request_id, kind=type(error).__name__, at=_place(error))
+            _log.warning("resumption_failed", kind=type(error).__name__, at=_place(error))
             return None
 
     async def _go_on(self, attempt: Attempt, request: EngineRequest, plan: Resumption) -> JsonObject:
@@ -222,15 +243,29 @@ class Runner:
         choices = chunk.get("choices")
         if not choices or not speaks(chunk):
             return False
-        first = attempt.tempo is None
-        if attempt.tempo is None:
-            now_s = self._clock.monotonic()
-            attempt.tempo = Tempo(now_s)
-            attempt.out.first_token_after_ms = int(1000 * (now_s - attempt.begun_s))
-            self._on_first(attempt)
         # Several choices speak side by side: one tells the tempo of all.
-        attempt.tempo.chunks += choices[0].get("index", 0) == 0
+        own = choices[0].get("index", 0) == 0
+        tempo, first = attempt.tempo, attempt.tempo is None
+        if tempo is None:
+            tempo = self._begin(attempt)
+        elif own and tempo.between:
+            now_s = self._clock.monotonic()
+            tempo.between.observe(now_s - tempo.last_s)
+            tempo.last_s = now_s
+        tempo.chunks += own
         return first
+
+    def _begin(self, attempt: Attempt) -> Tempo:
+        """It speaks for the first time."""
+        now_s = self._clock.monotonic()
+        tempo = attempt.tempo = Tempo(now_s, last_s=now_s)
+        if self._metrics:
+            waited_s = None if attempt.started.said else attempt.waited_s
+            engine_s = now_s - attempt.begun_s
+            tempo.between = self._metrics.first_token(attempt.started.priority, waited_s, engine_s)
+        attempt.out.first_token_after_ms = int(1000 * (now_s - attempt.begun_s))
+        self._on_first(attempt)
+        return tempo
 
 
 def _request(attempt: Attempt) -> EngineRequest:
@@ -252,6 +287,7 @@ def _request(attempt: Attempt) -> EngineRequest:
         prompt_tokens=spec.prompt_tokens,
         tenant=out.handle.tenant,
         prefix=spec.prefix,
+        trace=attempt.trace.header if attempt.trace else "",
     )
 
 

@@ -19,6 +19,7 @@ from worker.attempt import Attempt, Runner
 from worker.figures import Figures, Stream, slow_share
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
+from worker.traces import AttemptTrace
 from worker.verdict import Drop, GiveBack, Verdict, malformed
 
 CLOSING_S = 5.0
@@ -162,6 +163,8 @@ class Attempts:
             attempt.stop(GiveBack(why="its token log lost frames that nobody has any more"))
             return
         attempt.stop(Drop())
+        if attempt.trace:
+            attempt.trace.recorded()
         del self._running[out.handle.ref, out.attempt]
         self._remember(out)
         self._on_change()
@@ -193,6 +196,8 @@ class Attempts:
     def _run(self, out: Outgoing, started: Started) -> None:
         limit_s = started.spec.time_limit_s or self._time_limit_s
         attempt = Attempt(out, started, self._clock.monotonic(), limit_s, self._uncached_tokens(started.spec))
+        if started.spec.trace:
+            attempt.trace = AttemptTrace(out, started)
         self._running[out.handle.ref, out.attempt] = attempt
         self.taken = max(self.taken, out.attempt)
         self.idle.clear()

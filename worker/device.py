@@ -44,31 +44,41 @@ class DeviceMeter:
             return None
 
 
-def open_device(environment: Mapping[str, str]) -> DeviceMeter | None:
-    """The first device that the engine sees; None without NVML or a device."""
+def load_nvml() -> ModuleType | None:
+    """The module `pynvml`, ready to be asked; None without it, or without a driver."""
     try:
         import pynvml
     except ModuleNotFoundError:
         return None
     try:
         pynvml.nvmlInit()
-        chosen = first_visible(environment.get(VISIBLE, "0"))
-        find = pynvml.nvmlDeviceGetHandleByIndex if chosen.isdecimal() else pynvml.nvmlDeviceGetHandleByUUID
-        return DeviceMeter(pynvml, find(int(chosen) if chosen.isdecimal() else chosen))
     except pynvml.NVMLError:
+        return None
+    module: ModuleType = pynvml
+    return module
+
+
+def open_device(environment: Mapping[str, str]) -> DeviceMeter | None:
+    """The first device that the engine sees; None without NVML or a device."""
+    nvml = load_nvml()
+    if nvml is None:
+        return None
+    try:
+        chosen = first_visible(environment.get(VISIBLE, "0"))
+        find = nvml.nvmlDeviceGetHandleByIndex if chosen.isdecimal() else nvml.nvmlDeviceGetHandleByUUID
+        return DeviceMeter(nvml, find(int(chosen) if chosen.isdecimal() else chosen))
+    except nvml.NVMLError:
         return None
 
 
 def device_count() -> int:
     """How many devices NVML knows of; 0 without it."""
-    try:
-        import pynvml
-    except ModuleNotFoundError:
+    nvml = load_nvml()
+    if nvml is None:
         return 0
     try:
-        pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetCount())
-    except pynvml.NVMLError:
+        return int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
         return 0
 
 

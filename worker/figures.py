@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from telemetry.instruments import Bars
+
 STEADY_TOKENS = 5
 """From so many tokens on a stream's tempo says something."""
 LONG_PROMPT_TOKENS = 8_192
@@ -17,10 +19,14 @@ class Tempo:
     Attributes:
         first_s: when the first one came.
         chunks: how many pieces of its first choice came.
+        between: counts the seconds between them; None where nobody asks.
+        last_s: when the last one came, as far as that is counted.
     """
 
     first_s: float
     chunks: int = 0
+    between: Bars | None = None
+    last_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

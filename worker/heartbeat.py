@@ -88,7 +88,7 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._acknowledged: dict[str, None] = {}
         self._told: frozenset[str] = frozenset()
-        self._away = False
+        self._away = self._stuck = False
 
     def start(self) -> None:
         """Begin; nothing is sent before the first `publish`."""
@@ -181,6 +181,9 @@ class Heartbeat:
     def _loop_moves(self) -> bool:
         still_s = self._clock.monotonic() - self._moved_s
         if still_s < STUCK_S:
+            self._stuck = False
             return True
-        _log.error("event_loop_stuck", for_s=round(still_s), then="the lease is not renewed")
+        if not self._stuck:
+            self._stuck = True
+            _log.error("event_loop_stuck", for_s=round(still_s))
         return False

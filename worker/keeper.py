@@ -22,6 +22,7 @@ class EngineKeeper:
         capacity: what the engine could hold when it last came up; nothing before that.
         phase: what can be asked of it now.
         loaded: set once it came up for the first time.
+        restarts: how often it came up again.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -29,6 +30,7 @@ class EngineKeeper:
         self.capacity = Capacity(slots=0)
         self.phase: Phase = "loading"
         self.loaded = asyncio.Event()
+        self.restarts = 0
         self._on_change: Callable[[], None] = _nobody
         self._on_gone: Callable[[], None] = _nobody
 
@@ -46,7 +48,7 @@ class EngineKeeper:
         while True:
             reason = await self._engine.wait_dead()
             self._become("down")
-            _log.error("engine_dead", reason=reason)
+            _log.warning("engine_dead", reason=reason)
             await self._restart()
 
     async def sleep(self) -> None:
@@ -81,6 +83,7 @@ class EngineKeeper:
             except EngineDead as error:
                 _log.error("engine_not_started", reason=str(error))
             else:
+                self.restarts += 1
                 return
 
     def _came_up(self, capacity: Capacity) -> None:

@@ -104,6 +104,8 @@ class Outbox:
                 refused[out] = reply
             elif not out.over:
                 out.heard(reply)
+                if reply == "dead":
+                    _log.warning("job_set_aside", job=str(out.handle), attempt=out.attempt, code="struck_out")
         for out in batch:
             if out.over or out.broken:
                 self._on_over(out)
@@ -113,7 +115,7 @@ class Outbox:
                 self._send_soon(out)
 
     def _later(self, out: Outgoing, error: FleetError) -> None:
-        _log.warning("write_refused", job=str(out.handle), attempt=out.attempt, code=error.code, error=str(error))
+        _log.error("write_refused", job=str(out.handle), attempt=out.attempt, code=error.code, error=str(error))
         asyncio.get_running_loop().call_later(REFUSED_RETRY_S, self._send_soon, out)
 
 

@@ -37,6 +37,8 @@ class Outgoing:
 
     Attributes:
         first_token_after_ms: from the start to the first token; -1 until there is one.
+        first_token_ms: its time as Redis recorded it, once the end is; 0 before, and where there was none.
+        finished_ms: when Redis recorded the end; 0 where it did not.
         over: nothing more may be written: it is recorded, given back, or not ours any more.
         broken: the log lacks frames that nobody has any more; only another attempt can mend that.
     """
@@ -45,6 +47,8 @@ class Outgoing:
     attempt: int
     worker: str
     first_token_after_ms: int = -1
+    first_token_ms: int = 0
+    finished_ms: int = 0
     over: bool = False
     broken: bool = False
     _ending: Finish | GiveBack | None = None
@@ -114,6 +118,7 @@ class Outgoing:
         if isinstance(reply, FinishReply):
             if reply.missing_after is None:
                 self.over = True
+                self.first_token_ms, self.finished_ms = reply.first_token_ms, reply.finished_ms
             else:
                 self._log_ends_at(reply.missing_after)
         elif isinstance(reply, str) or reply == STALE:

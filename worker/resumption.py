@@ -97,10 +97,10 @@ async def resume(engine: Engine, request: EngineRequest, frames: Sequence[Frame]
         partial if isinstance(partial, NotContinuable) else await _plan(engine, request, partial, frames, chats=chats)
     )
     if isinstance(plan, NotContinuable):
-        _log.info("starts_over", request=request.request_id, why=plan.reason)
+        _log.info("attempt_starts_over", why=plan.reason)
         return None
     rest = rest_of_budget(plan.request.body, plan.tokens)
-    _log.info("goes_on", request=request.request_id, after_tokens=plan.tokens, at_end=rest is None)
+    _log.info("attempt_goes_on", after_tokens=plan.tokens, at_end=rest is None)
     opening = (_chunk(said, plan.beyond, None),) if plan.beyond else ()
     if rest is None:
         end = (_chunk(said, "", "length"), _usage(said, plan.prompt_tokens, plan.tokens))

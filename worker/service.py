@@ -15,6 +15,7 @@ from worker.duty import Duty
 from worker.keeper import EngineKeeper
 from worker.life import Life, new_life
 from worker.load import LoadMeter, memory_limit_bytes
+from worker.metrics import Metrics
 from worker.options import WorkerOptions
 from worker.session import Ending, Session
 from worker.startup import wait_for_store
@@ -33,7 +34,9 @@ LEAVE_AT_ONCE_S = 1.0
 _log = get_logger("worker")
 
 
-async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: str, stop: StopSignals) -> Ending:
+async def run_worker(
+    settings: Settings, options: WorkerOptions, *, redis_url: str, stop: StopSignals, metrics: Metrics | None = None
+) -> Ending:
     """Work until told to stop; says how that went.
 
     Args:
@@ -41,6 +44,7 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
         options: the engine and what it serves.
         redis_url: where.
         stop: drains at the first signal, ends at once at the second.
+        metrics: told of what happens; None for nobody.
 
     Raises:
         SetupError: the engine can't run, or another pool serves the model.
@@ -70,6 +74,7 @@ async def run_worker(settings: Settings, options: WorkerOptions, *, redis_url: s
                 states=states,
                 stop=stop,
                 clock=clock,
+                metrics=metrics,
             )
         )
     finally:
@@ -100,7 +105,9 @@ async def _live(station: Station) -> Ending:
         ending = await _live_once(station, life)
         if ending in (Ending.DRAINED, Ending.STOPPED):
             return ending
-        _log.warning("life_ended", why=ending.value, id=life.id, then="a new one begins")
+        if station.metrics:
+            station.metrics.lease_lost(ending.value)
+        _log.warning("life_ended", why=ending.value, worker=life.id, label=life.label)
     return Ending.STOPPED if station.stop.now.is_set() else Ending.DRAINED
 
 
@@ -129,4 +136,4 @@ async def _leave(station: Station, life: Life, ending: Ending) -> None:
         async with asyncio.timeout(LEAVE_S if ending is Ending.DRAINED else LEAVE_AT_ONCE_S):
             await until_answered(hand_back)
     except (TimeoutError, FleetError) as error:
-        _log.warning("not_left", id=life.id, why=type(error).__name__, then="its jobs come back when its lease ends")
+        _log.warning("not_left", worker=life.id, label=life.label, why=type(error).__name__)

@@ -57,6 +57,7 @@ class Session:
             settings.max_tries,
             station.clock,
             self._attempts.spoke,
+            station.metrics,
         )
         self._attempts.serve(runner, self._outbox, settings.time_limit_s, station.engine.prefixes)
         self._inbox = Inbox(redis, shard, life.id, self._take, station.clock)
@@ -146,7 +147,7 @@ class Session:
             return
         if not self._joined:
             self._joined = True
-            _log.info("worker_joined", id=self._life.id, label=self._life.label, shard=str(self._station.shard))
+            _log.info("worker_joined", worker=self._life.id, label=self._life.label, shard=str(self._station.shard))
         self._inbox.compare(held, len(self._attempts))
 
     async def _take(self, entries: Sequence[InboxEntry]) -> None:
@@ -164,10 +165,12 @@ class Session:
         while True:
             state = self._state
             if (lasted_s := station.states.enter(state)) is not None:
-                _log.info("state", now=state, last_for_s=round(lasted_s, 3))
+                _log.info("state_changed", now=state, last_for_s=round(lasted_s, 3))
             # The engine has heard what was asked for, and may hold less: what waits inside it can't be overtaken.
             slots = station.keeper.capacity.slots or station.options.slots or DEFAULT_SLOTS
             report = await self._report()
+            if station.metrics:
+                station.metrics.reported(state, report, station.keeper.restarts)
             self._heartbeat.publish(News(state, slots, report, station.models, station.engine.prefixes()))
             await self._cadence.turn()
 
@@ -183,7 +186,7 @@ class Session:
     async def _watch(self) -> None:
         while True:
             if self._guard.over:
-                _log.warning("lease_over", then="everything is aborted", id=self._life.id)
+                _log.warning("lease_over", worker=self._life.id, label=self._life.label)
                 self._end(Ending.LEASE_OVER)
             self._attempts.sweep()
             await asyncio.sleep(WATCH_S)
@@ -199,7 +202,7 @@ class Session:
         stop, drain_s = self._station.stop, self._station.settings.drain_s
         await stop.drain.wait()
         self._cadence.now()
-        _log.info("draining", running=len(self._attempts), at_most_s=drain_s)
+        _log.info("worker_draining", running=len(self._attempts), within_s=drain_s)
         waits = [asyncio.ensure_future(event.wait()) for event in (self._attempts.idle, stop.now)]
         try:
             await asyncio.wait(waits, timeout=drain_s, return_when=asyncio.FIRST_COMPLETED)

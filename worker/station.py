@@ -11,6 +11,7 @@ from worker.duty import Duty
 from worker.engine.base import Engine
 from worker.keeper import EngineKeeper
 from worker.load import LoadMeter
+from worker.metrics import Metrics
 from worker.options import WorkerOptions
 from worker.states import StateClock
 from worker.stop import StopSignals
@@ -22,6 +23,7 @@ class Station:
 
     Attributes:
         redis: for all but the heartbeat, which has its own connection to `redis_url`.
+        metrics: told of what happens; None for nobody.
     """
 
     settings: Settings
@@ -35,6 +37,7 @@ class Station:
     states: StateClock
     stop: StopSignals
     clock: Clock
+    metrics: Metrics | None = None
 
     @property
     def engine(self) -> Engine:

@@ -99,7 +99,10 @@ def _inference(endpoint: Endpoint) -> JsonObject:
     streams = {} if endpoint == "/v1/embeddings" else _EVENTS
     return {
         "summary": summary,
-        "parameters": [_header("idempotency-key", "Sent again with the same body, it is the same job.")],
+        "parameters": [
+            _header("idempotency-key", "Sent again with the same body, it is the same job."),
+            _header("traceparent", "W3C's: the span that the request's own spans stand under."),
+        ],
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{asked}"}}},

@@ -22,7 +22,10 @@ from protocol.call import value_of
 from protocol.errors import FleetError, UnknownModel, WaitTimeout
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
+from telemetry import tracing
 
+TRACEPARENT = "traceparent"
+"""The header that names the span which a request belongs to: https://www.w3.org/TR/trace-context/."""
 FOLLOWED_AGAIN_S = 10.0
 """A gateway that dies leaves its clients at least so long to follow their jobs elsewhere."""
 
@@ -55,7 +58,8 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     body = await read_object(request, gateway.fleet.settings.max_body_bytes, gateway.options.body_s)
     # Not before the body: it may take longer than the gateway has.
     gateway.check_open()
-    asked = _allowed(gateway, grant, endpoint, body, Wishes.of(request.headers, body.pop("fleet", None)))
+    wishes = Wishes.of(request.headers, body.pop("fleet", None))
+    asked = _allowed(gateway, grant, endpoint, body, wishes, tracing.of_request(request.headers.get(TRACEPARENT, "")))
     (submitted,) = await gateway.fleet.submit_many([asked.job])
     job = value_of(submitted)
     if asked.job.stream:
@@ -64,7 +68,7 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     return await _awaited(gateway, request, asked, job)
 
 
-def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObject, wishes: Wishes) -> Asked:
+def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObject, wishes: Wishes, trace: str) -> Asked:
     """The job that a request asks for.
 
     Raises:
@@ -90,6 +94,7 @@ def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObjec
         cancel_unfollowed=orphaned_s,
         id=wishes.id or "",
         bucket=grant.bucket,
+        trace=trace,
     )
     return Asked(body, wishes, unfollowed_s, job)
 

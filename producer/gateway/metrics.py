@@ -1,6 +1,6 @@
 """What a gateway tells Prometheus of itself. No label ever holds what a client sent: their values are few and known."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
 from producer.gateway.failures import FilesFull
@@ -14,7 +14,10 @@ _TOKENS = {"prompt": "prompt_tokens", "completion": "completion_tokens"}
 
 
 class Metrics:
-    """One gateway's counters, in a registry of their own.
+    """One gateway's metrics.
+
+    Args:
+        registry: where they are registered, and what is shown.
 
     Attributes:
         requests: answers begun, by route (as it stands in the API page, or `other`) and HTTP status; `499`: the client
@@ -23,12 +26,15 @@ class Metrics:
         sent_bytes: bodies and messages, without heads.
     """
 
-    def __init__(self) -> None:
-        """All zero."""
-        own = self._registry = CollectorRegistry()
-        ProcessCollector(registry=own)
+    def __init__(self, registry: CollectorRegistry) -> None:
+        own = self._registry = registry
         name = "tokenfleet_gateway_{}".format
-        self.requests = Counter(name("requests"), "Answers begun.", ("route", "code"), registry=own)
+        self.requests = Counter(
+            name("requests"),
+            "Answers begun, by route and status; 499: the client left first.",
+            ("route", "code"),
+            registry=own,
+        )
         self.streams = Gauge(name("open_streams"), "Streams that are open.", ("kind",), registry=own)
         self.sent_bytes = Counter(name("sent_bytes"), "Bytes of answers, without their heads.", registry=own)
         self._limited = Counter(name("limited"), "Requests that a limit refused.", ("limit",), registry=own)

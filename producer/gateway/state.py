@@ -17,6 +17,7 @@ from producer.gateway.stays import Stays
 from producer.scope import Scope
 from protocol.errors import InvalidId
 from protocol.handle import Handle, check_own_id
+from telemetry.serve import new_registry
 
 _HINT = "Send the header `Authorization: Bearer KEY`."
 ID_RULE = "a text of 1 to 64 letters, digits and any of _.@=+~,-"
@@ -64,7 +65,7 @@ class Gateway:
         self.options = options or GatewayOptions()
         self.stays = Stays()
         self.leavings = Leavings(fleet, self.stays)
-        self.metrics = Metrics()
+        self.metrics = Metrics(new_registry())
         self.uploads = Shares(self.options.uploads)
         self.closing = False
 

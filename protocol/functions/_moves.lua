@@ -22,6 +22,10 @@ local function number_attempts(P, count)
   return last
 end
 
+-- Counts what happened, for whoever watches: ends by their state, strikes, tries, leases that were lost, jobs that were
+-- taken back.
+local function tally(P, what) write('HINCRBY', clock_key(P), 'n:' .. what, 1) end
+
 -- How long an idle tenant's hash is kept: its debt of tokens is forgotten no sooner than it is paid.
 local function tenant_idle_s(P, key)
   local quota = number(try('HGET', clock_key(P), 'quota:tokens'))
@@ -109,6 +113,7 @@ local function finalise(job, state, outcome, code, now, first, used)
   local id = job.attempt .. '-' .. int(job.frames + 1)
   redis.call('PUBLISH', tokens, id .. ' ' .. seal)
   unplace(job)
+  tally(P, state)
   if job.bucket then settle(job, used, now) end
   try('ZREM', deadlines_key(P), job.ref)
   redis.call('SET', result_key(P, job.ref), outcome, 'PX', job.keep)
@@ -155,6 +160,7 @@ local function set_aside(job, code, message, now)
   local entry = write('XADD', dead_key(job.P), 'MINID', '~', int(now - DEAD_KEEP_MS), '*', 'j', job.ref,
     'a', job.attempt)
   redis.call('HSET', job.key, 'dead', entry)
+  tally(job.P, 'dead')
 end
 
 -- Appends the attempt to the job's history, one JSON object a line. Of those that one worker gave back untouched in a
@@ -183,13 +189,15 @@ local function give_back(job, fault, why, delay, now)
     set_aside(job, 'struck_out', 'its engine or worker died three times while it ran', now)
     redis.call('HSET', job.key, 'strikes', job.strikes + 1)
     remember(job, fault, why, now)
+    tally(job.P, fault)
     return 'dead'
   end
   release(job)
   remember(job, fault, why, now)
   if struck then job.strikes = job.strikes + 1 end
   if fault == 'try' then job.tries = job.tries + 1 end
-  redis.call('HSET', job.key, 'strikes', job.strikes, 'tries', job.tries, 'worker', '')
+  if fault ~= 'none' then tally(job.P, fault) end
+  redis.call('HSET', job.key, 'strikes', job.strikes, 'tries', job.tries, 'worker', '', 'back', int(now))
   count_waiting(job.P, job.priority, tenant_of(job.ref), 1)
   if delay > 0 then place_in_due(job, now + delay) else place_back(job) end
   return 'ok'
@@ -221,9 +229,16 @@ local function empty_inbox(P, worker, state, budget, now)
   -- It may have left, and Redis have lost that.
   if state == 'lost' and f[2] and f[2] == f[3] then fault, why = 'none', 'its worker was not heard after a gap' end
   for i, entry in ipairs(entries) do
-    if jobs[i] then give_back(jobs[i], fault, why, 0, now) else try('XDEL', inbox, entry[1]) end
+    local job = jobs[i]
+    if not job then
+      try('XDEL', inbox, entry[1])
+    elseif give_back(job, fault, why, 0, now) == 'ok' and state == 'lost' and job.state == 'running' then
+      -- Its worker tells nobody how it went; whoever runs the job next does.
+      redis.call('HSET', job.key, 'lost', table.concat({ job.attempt, int(number(job.started)), int(now) }, ' '))
+    end
   end
   if #entries == budget then return false end
+  if state == 'lost' then tally(P, 'lost') end
   redis.call('DEL', inbox, worker_key(P, worker), prefixes_key(P, worker))
   redis.call('ZREM', workers_key(P), worker)
   return true

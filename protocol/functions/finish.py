@@ -29,6 +29,9 @@ class FinishReply:
 
     accepted: bool
     missing_after: int | None = None
+    first_token_ms: int = 0
+    finished_ms: int = 0
+    """Times of an end that was accepted, as in `JobRecord`."""
 
 
 def finish(end: Finished) -> Call[FinishReply]:
@@ -58,4 +61,7 @@ def finish(end: Finished) -> Call[FinishReply]:
 def _parse(reply: list[Any]) -> FinishReply:
     if reply[0] == b"gap":
         return FinishReply(accepted=False, missing_after=int(reply[1]))
-    return FinishReply(accepted=reply[0] == b"ok")
+    if reply[0] != b"ok":
+        return FinishReply(accepted=False)
+    _, first, finished = reply
+    return FinishReply(accepted=True, first_token_ms=int(first), finished_ms=int(finished))

@@ -1,6 +1,7 @@
 -- KEYS job body workers tokens
 -- ARGV ref attempt worker
--- → ok spec body priority tries strikes deadline_left_ms log | stale
+-- → ok spec body priority tries strikes deadline_left_ms log waiting submitted assigned started lost | stale
+--   waiting, submitted, assigned, started: times; lost: attempt, start and end of the one before, where nobody else can tell of it
 --   log: what the attempts before have said, as XRANGE answers; empty when there is none, or more than can be read here
 -- Marks the attempt as started before an engine sees the body: only such an attempt can earn a strike.
 local MOST_FRAMES = 10000
@@ -8,14 +9,19 @@ local MOST_FRAMES = 10000
 local function start(KEYS, ARGV)
   local P, job = prefix(KEYS), KEYS[1]
   local f = redis.call('HMGET', job, 'state', 'attempt', 'worker', 'spec', 'priority', 'tries', 'strikes', 'deadline',
-    'log')
+    'log', 'submitted', 'back', 'assigned', 'started', 'lost')
   if not HELD[f[1]] or f[2] ~= ARGV[2] or f[3] ~= ARGV[3] or not leased(P, ARGV[3]) then return { 'stale' } end
   local now = now_ms()
+  local started = f[1] == 'assigned' and now or number(f[13])
   if f[1] == 'assigned' then redis.call('HSET', job, 'state', 'running', 'started', int(now)) end
+  if f[14] then redis.call('HSET', job, 'lost', '') end
   local body = redis.call('GET', KEYS[2])
   local log = {}
   if f[9] and number(try('XLEN', KEYS[4])) <= MOST_FRAMES then log = try('XRANGE', KEYS[4], '-', '+') or {} end
-  return { 'ok', f[4] or '', body or '', f[5] or '', number(f[6]), number(f[7]), int(number(f[8]) - now), log }
+  local submitted, assigned = int(number(f[10])), int(number(f[12]))
+  local waiting = f[11] and int(number(f[11])) or submitted
+  return { 'ok', f[4] or '', body or '', f[5] or '', number(f[6]), number(f[7]), int(number(f[8]) - now), log,
+    waiting, submitted, assigned, int(started), f[14] or '' }
 end
 
 redis.register_function{ function_name = 'tf1_start', callback = start, flags = { 'allow-oom' } }

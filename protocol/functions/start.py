@@ -6,7 +6,7 @@ from protocol import frames, keys
 from protocol.call import Call, fcall
 from protocol.errors import FleetError, ProtocolViolation
 from protocol.handle import Handle
-from protocol.messages import Frame, JobSpec, Started
+from protocol.messages import Frame, JobSpec, LostAttempt, Started
 from protocol.states import Priority
 
 
@@ -23,7 +23,7 @@ def start(handle: Handle, attempt: int, worker: str) -> Call[Started | None]:
 def _parse(reply: list[Any]) -> Started | None:
     if reply[0] != b"ok":
         return None
-    _, spec, body, priority, tries, strikes, left, log = reply
+    _, spec, body, priority, tries, strikes, left, log, waiting, submitted, assigned, started, lost = reply
     try:
         return Started(
             spec=JobSpec.model_validate_json(spec),
@@ -33,9 +33,23 @@ def _parse(reply: list[Any]) -> Started | None:
             strikes=int(strikes),
             deadline_left_ms=int(left),
             said=_said(log),
+            waiting_ms=int(waiting),
+            submitted_ms=int(submitted),
+            assigned_ms=int(assigned),
+            started_ms=int(started),
+            lost=_lost(lost),
         )
     except ValueError:
         raise ProtocolViolation("the job's stored description can't be read") from None
+
+
+def _lost(text: bytes) -> LostAttempt | None:
+    """None also for what was written by hand."""
+    parts = text.split()
+    if len(parts) != 3 or not all(part.isdigit() and len(part) < 16 for part in parts):
+        return None
+    attempt, started, ended = map(int, parts)
+    return LostAttempt(attempt, started, ended)
 
 
 def _said(log: list[Any]) -> tuple[Frame, ...]:

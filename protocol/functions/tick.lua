@@ -152,6 +152,7 @@ local function take_back_unstarted(P, now, lease_ms, quiet_ms)
         if job and job.state == 'assigned' then
           demand_all(job)
           give_back(job, 'none', 'its worker fell silent before it began', 0, now)
+          tally(P, 'taken')
         end
       end
     end

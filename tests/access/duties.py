@@ -83,6 +83,7 @@ def _reads_of_a_scheduler(_: Driver) -> list[Call[Any]]:
     shard, ref = SHARD, HANDLE.ref
     found: list[Call[Any]] = [watch.hint(shard, 1), watch.worker_now(shard, "w1"), watch.prefixes(shard, "w1")]
     found += [call for lane in Priority for call in (watch.lane_members(shard, lane, 1), reads.lane_depth(shard, lane))]
+    found += [reads.dead_count(shard), watch.tally(shard), watch.store()]
     ahead = outlook.publish(shard, Outlook(at_ms=1, policy="p", workers_wanted=1))
     return [*found, reads.models(), reads.leases(shard), reads.waiting_job(shard, ref), functions.wake(shard), ahead]
 
@@ -237,8 +238,12 @@ def _write(status: BatchStatus | None = None, keep_ms: int = 1_000) -> Call[Any]
     return functions.batch_write(MY_LEASE, BatchChange(status), keep_ms, notify=True)
 
 
+def _looks_at_batches() -> list[Call[Any]]:
+    return [batch_reads.living_batches(), batch_reads.idle_batches(1), batch_reads.batch_status(BATCH)]
+
+
 def _run_of_a_batch() -> list[Call[Any]]:
-    return [_write(), _write(BatchStatus.IN_PROGRESS), batch_reads.living_batches(), batch_reads.idle_batches(1)]
+    return [_write(), _write(BatchStatus.IN_PROGRESS), *_looks_at_batches()]
 
 
 def _end_of_a_batch() -> list[Call[Any]]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
+import yaml
 
 from protocol.settings import Settings
 from tests.compose.file import COMPOSE, OURS, ROOT, SERVICES, TEXT, make_secrets
@@ -33,7 +34,7 @@ def test_no_service_runs_as_root_or_has_a_capability(name: str) -> None:
     assert "no-new-privileges:true" in service["security_opt"]
 
 
-@pytest.mark.parametrize("name", ["redis", *OURS])
+@pytest.mark.parametrize("name", SERVICES)
 def test_root_filesystems_are_read_only(name: str) -> None:
     assert SERVICES[name]["read_only"] is True
 
@@ -93,7 +94,11 @@ def test_every_secret_is_a_file_that_the_script_makes(secrets: Path) -> None:
     assert named == {name: f"./secrets/{name}" for name in named}
     made = {path.name for path in secrets.iterdir()}
     assert named.keys() <= made
-    used = [word if isinstance(word, str) else word["source"] for each in SERVICES.values() for word in each["secrets"]]
+    used = [
+        word if isinstance(word, str) else word["source"]
+        for each in SERVICES.values()
+        for word in each.get("secrets", [])
+    ]
     assert set(used) == named.keys()
 
 
@@ -145,7 +150,7 @@ def test_the_gateway_can_end_what_it_answers_and_is_found_where_the_file_says() 
 
 def test_the_gpu_profile_keeps_to_the_conventions_of_vllms_image() -> None:
     gpu = SERVICES["worker-gpu"]
-    assert [name for name in SERVICES if "profiles" in SERVICES[name]] == ["worker-gpu"]
+    assert [name for name in SERVICES if "gpu" in SERVICES[name].get("profiles", [])] == ["worker-gpu"]
     assert (gpu["profiles"], gpu["ipc"], gpu["user"]) == (["gpu"], "host", "2000:0")
     (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
@@ -182,3 +187,20 @@ def test_the_store_is_a_volume_that_the_runner_and_the_gateway_may_write_to(name
     assert volume in COMPOSE["volumes"]
     owner = SERVICES[name]["user"].split(":")[0]
     assert f"RUN install -d -o {owner} -g {owner} -m 0700 {folder}\n" in DOCKERFILE
+
+
+def test_the_metrics_profile_has_each_file_and_scrapes_each_role() -> None:
+    assert [name for name in SERVICES if "metrics" in SERVICES[name].get("profiles", [])] == ["prometheus", "grafana"]
+    used = [config["source"] for each in SERVICES.values() for config in each.get("configs", [])]
+    assert sorted(used) == sorted(COMPOSE["configs"])
+    assert all((ROOT / entry["file"]).is_file() for entry in COMPOSE["configs"].values())
+    roles, _ = yaml.safe_load((ROOT / "deploy" / "observe" / "prometheus.yml").read_text())["scrape_configs"]
+    (found,) = roles["dns_sd_configs"]
+    assert found["names"] == OURS
+    ports = {SERVICES[name]["environment"]["TOKENFLEET_METRICS_PORT"] for name in OURS}
+    assert ports == {str(found["port"])}
+    # Where Grafana looks for dashboards is where they are put.
+    (provider,) = yaml.safe_load((ROOT / "deploy" / "observe" / "grafana-boards.yml").read_text())["providers"]
+    boards = [config["target"] for config in SERVICES["grafana"]["configs"] if config["target"].endswith(".json")]
+    assert {str(Path(target).parent) for target in boards} == {provider["options"]["path"]}
+    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] in boards

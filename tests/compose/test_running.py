@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from tests.compose.file import ROLES, SERVICES, TEXT
+from tests.observe.scraping import Scrape
 from tests.support.servers import Server, free_port, redis7_binary, valkey_binary
 from tests.support.waiting import eventually
 
@@ -55,13 +56,15 @@ class Site:
 
     redis: Server
     secrets: Path
+    metrics: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in ROLES})
 
     def environment(self, name: str) -> dict[str, str]:
         """A service's own."""
         own, metrics = SERVICES[name]["secrets"]
         assert metrics == "metrics"
         here = {word: self.here(value, own["source"]) for word, value in SERVICES[name]["environment"].items()}
-        return os.environ | here
+        # Here they share one machine: each takes a port that is free.
+        return os.environ | here | {"TOKENFLEET_METRICS_PORT": str(self.metrics[name])}
 
     def here(self, word: str, user: str = "") -> str:
         """A word of the file with our address of Redis, and where its secrets lie."""
@@ -127,6 +130,8 @@ async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(
         assert submitted.returncode == 0, submitted.stderr
         watched = run(["batch", "watch", submitted.stdout.strip()])
         assert watched.returncode == 0, watched.stdout
+        for name in ROLES:
+            assert Scrape(site.metrics[name]).own, name
     assert site.refusals() == []
 
 

@@ -12,7 +12,7 @@ from producer.batch.service.owner import Terms
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
-from protocol.batches import BatchName, BatchRecord
+from protocol.batches import BatchName, BatchRecord, BatchStatus
 
 TERMS = Terms(lease_s=0.6, keep_s=3_600, notify=True)
 
@@ -43,7 +43,7 @@ async def lines(fleet: Fleet, name: BatchName) -> dict[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def owned(fleet: Fleet, store: FileStore, name: BatchName) -> "AsyncIterator[asyncio.Task[None]]":
+async def owned(fleet: Fleet, store: FileStore, name: BatchName) -> "AsyncIterator[asyncio.Task[BatchStatus | None]]":
     """A runner's job for the length of a block."""
     task = asyncio.create_task(serve(fleet, store, name, TERMS))
     try:

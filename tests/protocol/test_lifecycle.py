@@ -51,7 +51,15 @@ def test_the_happy_path(driver: Driver) -> None:
     assert (started.spec, started.body, started.priority, started.tries) == (SPEC, BODY, Priority.HIGH, 0)
     assert 0 < started.deadline_left_ms <= job.deadline_ms
     assert [driver.emit(handle, 1, seq, text=text) for seq, text in ((1, "Hel"), (2, "lo"))] == [1, 2]
-    assert driver.finish(handle, 1, frames=2) == FinishReply(accepted=True)
+    reply = driver.finish(handle, 1, frames=2)
+    times = driver.job(handle)
+    assert reply == FinishReply(accepted=True, first_token_ms=times.first_token_ms, finished_ms=times.finished_ms)
+    assert (started.waiting_ms, started.assigned_ms, started.started_ms, started.lost) == (
+        times.submitted_ms,
+        times.assigned_ms,
+        times.started_ms,
+        None,
+    )
 
     log = driver.log(handle)
     assert "".join(frame.text for frame in log) == "Hello"
@@ -61,7 +69,6 @@ def test_the_happy_path(driver: Driver) -> None:
     )
     (notice,) = driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))
     assert notice == DoneNotice(notice.entry_id, handle, 1, State.COMPLETED)
-    times = driver.job(handle)
     assert times.submitted_ms <= times.assigned_ms <= times.started_ms <= times.first_token_ms <= times.finished_ms
 
     assert driver.run(functions.forget_notice("me", notice))

@@ -48,15 +48,16 @@ def test_a_traceback_does_not_show_what_was_in_variables(capsys: pytest.CaptureF
     assert SECRET not in told
 
 
-def test_a_librarys_line_is_told_without_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("level", "event"), [("warning", "library_told"), ("error", "library_failed")])
+def test_a_librarys_line_is_told_without_its_text(capsys: pytest.CaptureFixture[str], level: str, event: str) -> None:
     log.configure("info")
     fault = (ValueError, ValueError(SECRET), None)
-    record = logging.LogRecord("aiohttp", logging.WARNING, "/x/jar.py", 7, SECRET, (), fault)
+    record = logging.LogRecord("aiohttp", logging.getLevelName(level.upper()), "/x/jar.py", 7, SECRET, (), fault)
     assert logging.lastResort
     logging.lastResort.handle(record)
     (line,) = capsys.readouterr().err.splitlines()
     told = json.loads(line)
-    assert (told["event"], told["level"]) == ("library_told", "warning")
+    assert (told["event"], told["level"]) == (event, level)
     assert (told["library"], told["at"]) == ("aiohttp", "jar.py:7")
     assert told["kind"] == "ValueError"
     assert SECRET not in line

@@ -58,7 +58,7 @@ class Runners:
 
         def took() -> list[int]:
             said = [(number, self.log(number)) for number in range(len(self.processes))]
-            taken = [("took", name.id)]
+            taken = [("batch_taken", name.id)]
             return [n for n, lines in said if any((x["event"], x.get("batch")) in taken for x in lines)]
 
         return self.processes[(await eventually(took, timeout_s=20))[0]]

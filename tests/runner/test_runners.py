@@ -53,7 +53,7 @@ async def test_a_stopped_runner_hands_over_and_its_jobs_go_on(fleet: Fleet, runn
     await done(fleet, name, 5)
     owner.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(owner.wait, 10) == 0
-    assert "handed over" in runners.events(0)
+    assert "batch_handed_over" in runners.events(0)
 
     # Nobody runs it now; its jobs do.
     async def finished_alone() -> bool:
@@ -98,7 +98,7 @@ async def test_runners_share_the_work(fleet: Fleet, runners: Runners, tmp_path: 
     names = [(await fleet.batches.submit(source)).name for _ in range(12)]
     records = [await ended(fleet, name) for name in names]
     assert {(record.status, record.takes) for record in records} == {(BatchStatus.COMPLETED, 1)}
-    took = [runners.events(number).count("took") for number in range(2)]
+    took = [runners.events(number).count("batch_taken") for number in range(2)]
     assert sum(took) == 12
     assert min(took) > 0
 

@@ -16,6 +16,7 @@ from protocol.log import get_logger
 from protocol.messages import InboxEntry, JobRecord, ModelRecord
 from protocol.settings import Settings
 from protocol.states import Priority, State
+from scheduler.metrics import Metrics
 from scheduler.outage import Outage
 from scheduler.record import Recording
 from scheduler.rules import Rules, rules_of
@@ -52,9 +53,10 @@ async def a_loop(
     *,
     change: Callable[[Rules], Rules] = lambda rules: rules,
     recording: Recording | None = None,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Loop]:
     """Runs for the length of the block."""
-    loop = ShardLoop(redis, SHARD, change(rules_of(settings)), Outage(get_logger("test")), recording)
+    loop = ShardLoop(redis, SHARD, change(rules_of(settings)), Outage(get_logger("test")), recording, metrics)
     running = Loop(loop, asyncio.create_task(loop.run()))
     try:
         yield running

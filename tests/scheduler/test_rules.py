@@ -5,9 +5,11 @@ from protocol.errors import SetupError
 from protocol.log import get_logger
 from protocol.settings import Settings
 from protocol.states import Priority
-from scheduler.outage import LONGEST_PAUSE_S, Backoff, Outage
+from scheduler import outage as outage_module
+from scheduler.outage import LONG_S, LONGEST_PAUSE_S, Backoff, Outage
 from scheduler.policy.load_score import LoadScore
 from scheduler.rules import rules_of
+from tests.support.waiting import FakeClock
 
 
 def test_settings_become_ms() -> None:
@@ -37,6 +39,20 @@ def test_an_outage_is_said_once_however_many_notice() -> None:
         for _ in range(3):
             outage.over()
     assert [line["event"] for line in lines] == ["redis_away", "redis_back"]
+
+
+def test_an_outage_that_lasts_calls_for_a_hand_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(outage_module, "time", clock)
+    with capture_logs() as lines:
+        outage = Outage(get_logger("test"))
+        for pause_s in (0.0, LONG_S / 2, LONG_S, 1.0):
+            clock.advance(pause_s)
+            outage.began(OSError("gone"))
+        outage.over()
+    told = [(line["event"], line["log_level"]) for line in lines]
+    assert told == [("redis_away", "warning"), ("redis_still_away", "error"), ("redis_back", "info")]
+    assert (lines[1]["for_s"], lines[2]["after_s"]) == (45, 46.0)
 
 
 def test_pauses_grow_to_a_limit_and_begin_anew_after_success() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tokenfleet.cli.connection import naming_redis
-from tokenfleet.cli.options import load_settings, shared_options
+from tokenfleet.cli.options import load_settings, metrics_options, shared_options
 
 
 @click.command("batch-runner")
@@ -13,6 +13,7 @@ from tokenfleet.cli.options import load_settings, shared_options
 @click.option(
     "--concurrency", type=click.IntRange(1, 48), default=4, show_default=True, help="Batches that run at once here."
 )
+@metrics_options
 @shared_options
 def command(store: Path | None, concurrency: int) -> None:
     """Run the batches that were submitted with `tokenfleet batch submit`.

@@ -124,8 +124,10 @@ def command(
     _check_installed()
     from producer.gateway.server import allow_many_connections, listen
     from producer.gateway.state import GatewayOptions
+    from telemetry import tracing
 
     allow_many_connections()
+    tracing.start("gateway")
     listener = listen(host, port)
     import uvloop
 

@@ -15,10 +15,10 @@ _FLAGS = "tokenfleet.flags"
 _JSON = "tokenfleet.json"
 
 
-def _remember_flag(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+def _remember_flag(context: click.Context, parameter: click.Parameter, value: str | int | None) -> None:
     if value is not None:
         if parameter.name == "redis_url":
-            _refuse_secret(value)
+            _refuse_secret(str(value))
         context.meta.setdefault(_FLAGS, {})[parameter.name] = value
 
 
@@ -62,6 +62,24 @@ def logging_options(command: Command) -> Command:
         expose_value=False,
     )
     return level(style(command))
+
+
+def metrics_options(command: Command) -> Command:
+    """Add `--metrics-port` and `--metrics-host`; `load_settings` reads them."""
+    port = click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65_535),
+        help="Answer Prometheus there, at /metrics; 0, the default, nowhere.  [env: TOKENFLEET_METRICS_PORT]",
+        callback=_remember_flag,
+        expose_value=False,
+    )
+    host = click.option(
+        "--metrics-host",
+        help="On this address.  [default: 127.0.0.1]",
+        callback=_remember_flag,
+        expose_value=False,
+    )
+    return port(host(command))
 
 
 def store_option(command: Command) -> Command:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tokenfleet.cli.options import load_settings, shared_options
+from tokenfleet.cli.options import load_settings, metrics_options, shared_options
 
 
 @click.command("scheduler")
@@ -20,6 +20,7 @@ from tokenfleet.cli.options import load_settings, shared_options
 @click.option(
     "--record-mb", type=click.IntRange(1), default=512, show_default=True, help="Stop recording at this size."
 )
+@metrics_options
 @shared_options
 def command(pools: tuple[str, ...], policy: str | None, record: Path | None, record_mb: int) -> None:
     """Run a scheduler: it assigns queued jobs to workers.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from protocol.errors import SetupError
-from tokenfleet.cli.options import load_settings, shared_options
+from tokenfleet.cli.options import load_settings, metrics_options, shared_options
 from tokenfleet.cli.vllm_options import vllm_options
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Options(TypedDict):
 @click.option("--sim-profile", default="h100-8b", show_default=True, help="sim: whose step times; instant has none.")
 @click.option("--sim-speed", type=click.FloatRange(0, min_open=True), default=1.0, help="sim: how much faster.")
 @vllm_options
+@metrics_options
 @shared_options
 @click.pass_context
 def command(context: click.Context, **options: Unpack[Options]) -> None:

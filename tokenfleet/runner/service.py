@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import aiohttp
@@ -26,6 +25,7 @@ from protocol.call import run, translate
 from protocol.errors import FleetError, StoreFull, StoreUnavailable
 from protocol.settings import Settings
 from tokenfleet.runner import queues
+from tokenfleet.runner.metrics import Metrics
 
 Context = dict[Any, Any]
 EACH_SECOND = frozenset(range(60))
@@ -47,6 +47,7 @@ class Runner:
     fleet: Fleet
     redis: ArqRedis
     http: aiohttp.ClientSession
+    metrics: Metrics | None = None
 
     def workers(self, concurrency: int) -> list[Worker]:
         """Arq's two workers, new ones."""
@@ -64,11 +65,19 @@ class Runner:
         terms = Terms(settings.batch_lease_s, settings.batch_keep_s, notify=bool(settings.webhook_url))
         fleet = Fleet(redis=self.fleet.redis, tenant=name.tenant, settings=settings)
         try:
-            await serve(fleet, self.files, name, terms)
+            await self._serve(fleet, name, terms)
         except FleetError as error:
-            _log.warning("can't take a batch", batch=name.id, code=error.code)
+            _log.warning("batch_not_taken", batch=name.id, code=error.code)
         finally:
             await fleet.close()
+
+    async def _serve(self, fleet: Fleet, name: BatchName, terms: Terms) -> None:
+        if self.metrics is None:
+            await serve(fleet, self.files, name, terms)
+            return
+        with self.metrics.batch() as watch:
+            if end := await serve(fleet, self.files, name, terms, watch):
+                self.metrics.ended(end)
 
     async def sweep(self, _: Context) -> None:
         """Queue what nobody owns, and ends that were not told."""
@@ -78,15 +87,17 @@ class Runner:
                 await queues.ask_to_run(self.redis, name)
             for name in filter(self._mine, waiting.untold if self.settings.webhook_url else ()):
                 await queues.ask_to_tell(self.redis, name)
+            if self.metrics:
+                self.metrics.living(await chores.living(self.fleet.redis))
         except FleetError as error:
-            _log.warning("can't look", code=error.code)
+            _log.warning("batches_unread", code=error.code)
 
     async def clean(self, _: Context) -> None:
         """Delete what was kept long enough."""
         try:
             await chores.clean(self.fleet.redis, self.files, self.settings.batch_keep_s)
         except (FleetError, OSError) as error:
-            _log.warning("can't clean up", code=getattr(error, "code", type(error).__name__))
+            _log.warning("clean_up_failed", code=getattr(error, "code", type(error).__name__))
 
     async def tell(self, context: Context, ref: str) -> None:
         """Call the webhook; again after a growing pause when it fails, and at last never more."""
@@ -95,7 +106,7 @@ class Runner:
         if record is not None and record.status.terminal and not await self._call(hooks.event_of(record)):
             if attempt < MOST_CALLS:
                 raise Retry(defer=self.settings.webhook_retry_s * 4 ** (attempt - 1))
-            _log.error("webhook given up", batch=name.id, calls=attempt)
+            _log.error("webhook_given_up", batch=name.id, calls=attempt)
         await run(self.fleet.redis, batch_reads.told(name))
 
     async def _call(self, event: hooks.Event) -> bool:
@@ -104,10 +115,14 @@ class Runner:
         call = self.http.post(self.settings.webhook_url, data=event.body, headers=headers, allow_redirects=False)
         try:
             async with call as answer:
-                _log.info("webhook called", event_id=event.id, status_code=answer.status)
-                return 200 <= answer.status < 300
+                taken = 200 <= answer.status < 300
+                if taken:
+                    _log.info("webhook_called", event_id=event.id, status_code=answer.status)
+                else:
+                    _log.warning("webhook_failed", event_id=event.id, status_code=answer.status)
+                return taken
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            _log.warning("webhook failed", event_id=event.id, why=type(error).__name__)
+            _log.warning("webhook_failed", event_id=event.id, kind=type(error).__name__)
             return False
 
     def _mine(self, name: BatchName) -> bool:
@@ -119,7 +134,7 @@ def _job(method: Callable[..., Awaitable[None]]) -> WorkerCoroutine:
     return cast("WorkerCoroutine", method)
 
 
-async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> None:
+async def run_runner(settings: Settings, files: FileStore, concurrency: int, metrics: Metrics | None = None) -> None:
     """Run batches until cancelled; then each is handed over.
 
     Raises:
@@ -135,18 +150,17 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int) -> 
     async with Fleet(settings=settings) as fleet, aiohttp.ClientSession(timeout=_call_time()) as http:
         while True:
             patience_s = settings.redis_patience_s if first else float("inf")
-            tell = partial(_log.warning, "waiting for Redis", url=where)
-            await store.wait_until_up(fleet.redis, patience_s, tell)
+            await store.wait_until_up(fleet.redis, patience_s, lambda: _log.warning("waiting_for_redis", url=where))
             first = False
             redis = queues.connect(settings.store_url)
             try:
-                await _work(Runner(settings, files, fleet, redis, http).workers(concurrency))
+                await _work(Runner(settings, files, fleet, redis, http, metrics).workers(concurrency))
             except (RedisError, OSError) as error:
                 failure = translate(error)
                 if not isinstance(failure, StoreUnavailable | StoreFull):
                     raise failure from error
                 # arq ends with its connection: its jobs were handed over as by a stop, and are taken again.
-                _log.warning("Redis is away", url=where, code=failure.code)
+                _log.warning("redis_away", url=where, code=failure.code)
                 await asyncio.sleep(AGAIN_S)
             finally:
                 await redis.aclose(close_connection_pool=True)
@@ -159,7 +173,7 @@ def _call_time() -> aiohttp.ClientTimeout:
 async def _work(workers: Sequence[Worker]) -> None:
     """Until cancelled, or one has failed; then nothing of them is left."""
     working = [asyncio.create_task(worker.async_run()) for worker in workers]
-    _log.info("ready", jobs=workers[0].max_jobs)
+    _log.info("batch_runner_ready", jobs=workers[0].max_jobs)
     try:
         await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
         for task in working:

@@ -119,6 +119,8 @@ def _role_env(url: str, options: FleetOptions) -> dict[str, str]:
         "TOKENFLEET_REDIS_URL": url,
         # What opens another Redis is not for ours.
         **dict.fromkeys((f"TOKENFLEET_REDIS_{name}" for name in ("PASSWORD", "CA", "CERT", "KEY")), ""),
+        # One port would be taken by the first of them.
+        "TOKENFLEET_METRICS_PORT": "0",
         "TOKENFLEET_LOG_LEVEL": options.log_level,
         "TOKENFLEET_LOG_FORMAT": "json",
         "TOKENFLEET_DRAIN_S": str(options.drain_s),

@@ -27,6 +27,8 @@ class EngineRequest:
     """Whose it is: engines share a prefix cache only within one tenant."""
     prefix: tuple[str, ...] = ()
     """Chained hashes of the prompt's leading blocks; see `JobSpec.prefix`."""
+    trace: str = ""
+    """W3C's `traceparent` for an engine that traces too; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,10 +127,13 @@ class Upstream:
     @asynccontextmanager
     async def _post(self, request: EngineRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """Send the request; leaving the context breaks the connection, which aborts what still runs."""
+        headers = {"Content-Type": "application/json", "X-Request-Id": request.request_id}
+        if request.trace:
+            headers["traceparent"] = request.trace
         posting = self._opened().post(
             self._root + request.endpoint,
             data=dumps(upstream_body(request.endpoint, request.body)),
-            headers={"Content-Type": "application/json", "X-Request-Id": request.request_id},
+            headers=headers,
             timeout=self._timeout,
             allow_redirects=False,
         )

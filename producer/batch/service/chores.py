@@ -7,8 +7,8 @@ from redis.asyncio import Redis
 
 from producer.batch.store import FileStore, StoredFile
 from protocol import batch_reads, functions, log, reads
-from protocol.batches import BatchName, BatchRecord
-from protocol.call import run
+from protocol.batches import BatchName, BatchRecord, BatchStatus
+from protocol.call import run, run_all, value_of
 from protocol.errors import UnknownFile
 
 ORPHAN_S = 7 * 86_400.0
@@ -37,6 +37,17 @@ async def due(redis: Redis) -> Due:
     return Due(idle, await run(redis, batch_reads.untold_batches(now_ms)))
 
 
+async def living(redis: Redis) -> list[BatchStatus]:
+    """The states of all batches that have not ended.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    names = await run(redis, batch_reads.living_batches())
+    found = await run_all(redis, [batch_reads.batch_status(name) for name in names])
+    return [status for status in map(value_of, found) if status]
+
+
 async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | None = None) -> int:
     """Delete what was kept for `keep_s` seconds, and what crashes have left; how many batches and files.
 
@@ -60,7 +71,7 @@ async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | Non
         if record is None or record.status.terminal:
             await asyncio.to_thread(store.workplace(name).clear)
     if count := count + len(outdated) + await asyncio.to_thread(store.sweep):
-        _log.info("cleaned up", deleted=count)
+        _log.info("files_deleted", count=count)
     return count
 
 
@@ -100,4 +111,4 @@ def _forget(store: FileStore, tenant: str, file_id: str) -> None:
     try:
         store.delete(tenant, file_id)
     except UnknownFile:
-        _log.debug("gone already", file=file_id)
+        _log.debug("file_gone", file=file_id)

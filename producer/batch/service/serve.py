@@ -2,16 +2,16 @@
 
 import asyncio
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from producer.batch.progress import Progress
-from producer.batch.run import run_batch
+from producer.batch.run import ignore, run_batch
 from producer.batch.service.owner import Lost, Owner, Terms
 from producer.batch.store import FileStore
-from producer.batch.tally import BatchEnd, BatchSummary
+from producer.batch.tally import BatchEnd, BatchSummary, FinishedRow
 from producer.batch.workplace import Occupied, Workplace
 from producer.fleet import Fleet
 from protocol import log, reads
@@ -40,8 +40,25 @@ _LATER = (LibraryMissing, NotAllowed, OutputFailed, QueueFull, StoreFull, StoreU
 _log = log.get_logger("batch-runner")
 
 
-async def serve(fleet: Fleet, store: FileStore, name: BatchName, terms: Terms) -> None:
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told of a batch as it runs."""
+
+    on_take: Callable[[], None] = lambda: None
+    on_progress: Callable[[Progress], None] = ignore
+    on_row: Callable[[FinishedRow], None] = ignore
+    """Of each row that this run ends."""
+
+
+NOBODY = Watch()
+
+
+async def serve(
+    fleet: Fleet, store: FileStore, name: BatchName, terms: Terms, watch: Watch = NOBODY
+) -> BatchStatus | None:
     """Take a batch and bring it to its end; returns at once when another owns it, or it has ended.
+
+    Returns the batch's end; None when it has not come to it here.
 
     When it can't go on for now, as on a full disk, the batch is released with a pause.
 
@@ -51,31 +68,34 @@ async def serve(fleet: Fleet, store: FileStore, name: BatchName, terms: Terms) -
     """
     owner = await Owner.take(fleet.redis, name, terms)
     if owner is None:
-        return
+        return None
+    watch.on_take()
     logger = _log.bind(batch=name.id, tenant=name.tenant)
-    logger.info("took", status=str(owner.status), takes=owner.record.takes)
-    keeping = asyncio.create_task(owner.keep())
+    logger.info("batch_taken", status=str(owner.status), takes=owner.record.takes)
+    keeping, end = asyncio.create_task(owner.keep()), None
     try:
         place = store.workplace(name)
         with place.held():
-            await _Service(fleet, store, owner, place).serve()
+            await _Service(fleet, store, owner, place, watch).serve()
         await asyncio.to_thread(place.clear)
-        logger.info("ended", status=str(owner.status))
+        logger.info("batch_ended", status=str(owner.status))
+        end = owner.status
     except Lost:
-        logger.warning("lost")
+        logger.warning("batch_lost")
     except asyncio.CancelledError:
         await owner.release()
-        logger.info("handed over")
+        logger.info("batch_handed_over")
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, other batches go on, and this one is tried again
         pause_s = min(FIRST_PAUSE_S * 2 ** min(owner.record.takes, 10), LONGEST_PAUSE_S)
         pause_s = FIRST_PAUSE_S if isinstance(error, Occupied) else pause_s
         code = error.code if isinstance(error, FleetError) else type(error).__name__
-        logger.warning("tries later", code=code, at=_place(error), pause_s=pause_s)
+        logger.warning("batch_put_off", code=code, at=_place(error), pause_s=pause_s)
         await owner.release(pause_s)
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
+    return end
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +104,7 @@ class _Service:
     store: FileStore
     owner: Owner
     place: Workplace
+    watch: Watch
 
     async def serve(self) -> None:
         if self.owner.status is BatchStatus.FINALIZING:
@@ -131,8 +152,13 @@ class _Service:
             resume=True,
             keep=True,
             cancel=owner.cancelled,
-            on_progress=lambda news: owner.tell(_counts(news)),
+            on_progress=self._tell,
+            on_row=self.watch.on_row,
         )
+
+    def _tell(self, news: Progress) -> None:
+        self.owner.tell(_counts(news))
+        self.watch.on_progress(news)
 
     async def _unless_lost(self, work: Coroutine[None, None, T]) -> T:
         """Break the work off as soon as the batch is another's; its jobs go on for that one."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -76,11 +77,13 @@ class SimEngine:
         self._index = PrefixIndex(block_tokens, kv_tokens)
         self._streams: dict[str, tuple[_Stream, int]] = {}
         self._stepping: asyncio.Task[None] | None = None
+        self._sums: Counter[str] = Counter()
 
     async def start(self) -> Capacity:
         """Begin with an empty cache."""
         await self.close()
         self._empty()
+        self._sums.clear()
         self._work, self._awake = asyncio.Event(), asyncio.Event()
         self._awake.set()
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -129,7 +132,7 @@ class SimEngine:
         if self._stepping is None:
             return EngineLoad()
         core = self._core
-        return EngineLoad(core.running, core.waiting, core.kv_used_tokens)
+        return EngineLoad(core.running, core.waiting, core.kv_used_tokens, **self._sums)
 
     def prefixes(self) -> frozenset[str]:
         """The last prompts that its cache has room for: it goes by hashes of its own, so this is an estimate."""
@@ -207,9 +210,14 @@ class SimEngine:
             self._deliver(step)
 
     def _deliver(self, step: Step) -> None:
+        self._sums["generated_tokens"] += sum(step.emitted.values())
+        self._sums["preemptions"] += len(step.preempted)
         for name, cached_tokens in step.admitted.items():
             if name in self._streams:
                 stream, _ = self._streams[name]
+                self._sums["prompt_tokens"] += stream.job.prompt_tokens
+                self._sums["prefix_query_tokens"] += stream.job.prompt_tokens
+                self._sums["prefix_hit_tokens"] += cached_tokens
                 stream.cached_tokens = max(stream.cached_tokens, cached_tokens)
         for name in step.emitted:
             if name in self._streams:

@@ -84,7 +84,7 @@ class KvFeed:
 
     def _forget(self, why: str, **details: str | int) -> None:
         self._index.cleared()
-        _log.warning("kv_events_lost", why=why, **details, then="the prefix index begins anew")
+        _log.warning("kv_events_lost", why=why, **details)
 
 
 async def follow(endpoint: str, index: PrefixIndex) -> None:

@@ -60,7 +60,7 @@ async def launch(options: EngineOptions, *, again: bool) -> Launched:
         failure = error.failure
     if failure.cause is Cause.PORT:
         # Its processes talk to each other over ports; another program took one of them: once is bad luck.
-        _log.warning("vllm_port_taken", then="another one is tried")
+        _log.warning("vllm_port_taken")
         try:
             return await _once(options)
         except _StartFailed as error:

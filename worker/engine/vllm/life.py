@@ -165,7 +165,7 @@ class Life:
                 await self._read()
         self.hung = True
         self._die(f"nothing has moved on it for {self._stall_s:g} s")
-        _log.error("vllm_hung", requests=self.progress.flights, stall_s=self._stall_s)
+        _log.warning("vllm_hung", requests=self.progress.flights, stall_s=self._stall_s)
         if self._child is not None:
             self._child.kill()
         # Ends the streams of a server that is not ours to kill.

@@ -1,0 +1,1 @@
+"""Grafana's dashboards: what stands in deploy/observe/grafana, made by `make pages`."""

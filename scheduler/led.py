@@ -1,0 +1,187 @@
+"""What a leader tells of its shards, read when Prometheus asks: a standby tells nothing of what it does not lead."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, get_args
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis.asyncio import Redis
+
+from protocol import reads, watch
+from protocol.call import Call, run_all, value_of
+from protocol.errors import FleetError
+from protocol.handle import Shard
+from protocol.states import Priority, State, WorkerState
+from protocol.watch import Store, Tally
+from scheduler.read import Snapshot
+
+SHARD = ("pool", "shard")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a leader finds when it keeps house.
+
+    Attributes:
+        depths: jobs in each lane.
+        dead: jobs that are set aside.
+        tally: what the functions have counted.
+        store: how the server is; None where this Redis user may not ask.
+    """
+
+    depths: Mapping[Priority, int]
+    dead: int
+    tally: Tally
+    store: Store | None = None
+
+
+async def look(redis: Redis, shard: Shard) -> Look:
+    """Look now, in one round trip.
+
+    Raises:
+        FleetError: Redis does not answer.
+    """
+    calls: list[Call[Any]] = [reads.lane_depth(shard, priority) for priority in Priority]
+    calls += [reads.dead_count(shard), watch.tally(shard), watch.store()]
+    *depths, dead, tally, store = await run_all(redis, calls)
+    by_priority = {priority: value_of(depth) for priority, depth in zip(Priority, depths, strict=True)}
+    told = None if isinstance(store, FleetError) else store
+    return Look(by_priority, value_of(dead), value_of(tally), told)
+
+
+class Led:
+    """A shard as its leader last saw it.
+
+    Attributes:
+        look: None until it has kept house for the first time.
+    """
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self.look: Look | None = None
+        self._snapshot: Snapshot | None = None
+        self._at_s = monotonic()
+
+    def saw(self, snapshot: Snapshot) -> None:
+        """Keep what only a round sees; it is counted when somebody asks."""
+        self._snapshot, self._at_s = snapshot, monotonic()
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was a round; what is known before is half of it."""
+        return self._snapshot is not None
+
+    def workers(self, state: str) -> int:
+        """How many are in it."""
+        # The dispatcher goes on meanwhile: a copy stays as it is.
+        found = list(self._snapshot.workers.values()) if self._snapshot else []
+        return sum(now.state == state for now in found)
+
+    def oldest_s(self, priority: Priority) -> float:
+        """How long a lane's oldest job has waited by now; 0 for an empty lane."""
+        snapshot, ago_s = self._snapshot, monotonic() - self._at_s
+        lanes = [lane for lane in snapshot.lanes if lane and lane[0].priority is priority] if snapshot else []
+        if not (snapshot and lanes):
+            return 0.0
+        since_ms = min(job.submitted_ms for job in lanes[0])
+        return max(0.0, (snapshot.now_ms - since_ms) / 1000 + ago_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """One metric: its further label with all values, and how each is read."""
+
+    name: str
+    meaning: str
+    value: Callable[[Led, Look, str], float | None]
+    label: str = ""
+    values: Iterable[str] = ("",)
+    counter: bool = False
+
+
+def _delayed(_: Led, look: Look, priority: str) -> int:
+    return max(0, look.tally.waiting[Priority(priority)] - look.depths[Priority(priority)])
+
+
+def _of_store(value: Callable[[Store], float]) -> Callable[[Led, Look, str], float | None]:
+    return lambda _, look, __: value(look.store) if look.store else None
+
+
+_LANES = ("priority", tuple(Priority))
+_ENDS = ("state", tuple(state for state in State if state.terminal))
+_STATES = ("state", get_args(WorkerState))
+_FAMILIES = (
+    _Family("lane_jobs", "Jobs in a lane.", lambda _, look, which: look.depths[Priority(which)], *_LANES),
+    _Family(
+        "lane_oldest_seconds",
+        "For how long the oldest job of a lane has waited, of those that the dispatcher sees: the first 256.",
+        lambda led, _, which: led.oldest_s(Priority(which)),
+        *_LANES,
+    ),
+    _Family(
+        "delayed_jobs", "Jobs out of their lane for a while: delayed, put off, to be tried again.", _delayed, *_LANES
+    ),
+    _Family("dead_letters", "Jobs that are set aside now.", lambda _, look, __: look.dead),
+    _Family("workers", "Workers with a lease.", lambda led, _, which: led.workers(which), *_STATES),
+    _Family(
+        "jobs_ended",
+        "Jobs by how they ended.",
+        lambda _, look, which: look.tally.ended[State(which)],
+        *_ENDS,
+        counter=True,
+    ),
+    _Family(
+        "set_aside", "Jobs that were set aside as dead letters.", lambda _, look, __: look.tally.dead, counter=True
+    ),
+    _Family(
+        "strikes",
+        "Attempts whose engine or worker died under them.",
+        lambda _, look, __: look.tally.strikes,
+        counter=True,
+    ),
+    _Family("failed_tries", "Attempts that their engine failed.", lambda _, look, __: look.tally.tries, counter=True),
+    _Family(
+        "leases_lost",
+        "Workers that were silent until their lease ended.",
+        lambda _, look, __: look.tally.lost,
+        counter=True,
+    ),
+    _Family(
+        "jobs_taken_back",
+        "Jobs taken back from workers that had fallen silent before they began.",
+        lambda _, look, __: look.tally.taken,
+        counter=True,
+    ),
+    _Family("redis_memory_bytes", "Memory that Redis uses.", _of_store(lambda store: store.used_bytes)),
+    _Family("redis_memory_limit_bytes", "Its `maxmemory`; 0 for no limit.", _of_store(lambda store: store.most_bytes)),
+    _Family("redis_append_only", "1 where it keeps an append-only file.", _of_store(lambda store: store.append_only)),
+    _Family(
+        "redis_append_only_ok",
+        "0 when it could not write or rewrite that file the last time.",
+        _of_store(lambda store: store.written),
+    ),
+)
+
+
+class LedShards(Collector):
+    """Of the shards in `led` that are led now."""
+
+    def __init__(self, led: Mapping[Shard, Led]) -> None:
+        self._led = led
+
+    def collect(self) -> Iterator[Metric]:
+        """Each family, also an empty one."""
+        seen = [(shard, led, look) for shard, led in list(self._led.items()) if led.seen and (look := led.look)]
+        for family in _FAMILIES:
+            labels = (*SHARD, family.label) if family.label else SHARD
+            kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+            metric = kind(f"tokenfleet_{family.name}", family.meaning, labels=labels)
+            for shard, led, look in seen:
+                for which in family.values:
+                    own = (which,) if family.label else ()
+                    if (value := family.value(led, look, which)) is not None:
+                        metric.add_metric((shard.pool, str(shard.number), *own), value)
+            yield metric

@@ -1,0 +1,103 @@
+"""Traces by OpenTelemetry's API. Without its SDK, the extra `otel`, all of this does nothing, and costs next to it."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_HEADER = "traceparent"
+_LATEST_NS = 2**63 - 1
+_propagator = TraceContextTextMapPropagator()
+_tracer = trace.get_tracer("tokenfleet")
+Attributes = Mapping[str, str | int | float]
+"""Of bounded kinds; never a prompt."""
+
+
+def start(role: str) -> bool:
+    """Export this process's spans where the environment names a collector and the SDK is installed; whether it does."""
+    if not any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
+        return False
+    try:
+        from telemetry.exporting import provider_for
+    except ImportError:
+        return False
+    trace.set_tracer_provider(provider_for(role))
+    return True
+
+
+def traceparent(span: Span | None = None) -> str:
+    """W3C's header for the span, or for the caller's current one; empty when nothing traces."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, trace.set_span_in_context(span) if span else None)
+    return carrier.get(_HEADER, "")
+
+
+def of_request(header: str) -> str:
+    """What a job carries that a request with this header asks for: the current span, else the header's; empty for none.
+
+    A header of a later version of W3C's form is read as far as it is known, and written as ours.
+    """
+    if current := traceparent():
+        return current
+    context = context_of(header)
+    return traceparent(trace.get_current_span(context)) if context else ""
+
+
+def context_of(header: str) -> Context | None:
+    """What a `traceparent` names, as the parent of spans; None when it names nothing."""
+    if not header:
+        return None
+    context = _propagator.extract({_HEADER: header})
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def begin(name: str, parent: str, begin_s: float, attributes: Attributes) -> Span | None:
+    """A span that goes on, for `end`; None where the parent names nothing. Its arguments are those of `span`."""
+    context = context_of(parent)
+    if context is None:
+        return None
+    return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes=dict(attributes), start_time=_ns(begin_s))
+
+
+def end(told: Span | None, end_s: float, events: Sequence[tuple[str, float]] = (), error: str = "") -> None:
+    """End what `begin` began, or nothing. The arguments are those of `span`."""
+    if told is None:
+        return
+    for event, at_s in events:
+        told.add_event(event, timestamp=_ns(at_s))
+    if error:
+        told.set_status(Status(StatusCode.ERROR, error))
+    told.end(_ns(end_s))
+
+
+def span(
+    name: str,
+    parent: str,
+    begin_s: float,
+    end_s: float,
+    *,
+    attributes: Attributes | None = None,
+    events: Sequence[tuple[str, float]] = (),
+    error: str = "",
+) -> None:
+    """Record what has happened already, under the caller's trace; nothing where it has none.
+
+    Args:
+        name: of the span.
+        parent: the job's `traceparent`.
+        begin_s: in seconds since 1970.
+        end_s: likewise.
+        attributes: what it is about.
+        events: names and times within it.
+        error: a code, where it failed.
+    """
+    end(begin(name, parent, begin_s, attributes or {}), end_s, events, error)
+
+
+def _ns(seconds: float) -> int:
+    """As exporters can write it, whatever was read from Redis."""
+    return min(max(round(seconds * 1_000_000_000), 0), _LATEST_NS)
