@@ -214,6 +214,7 @@ def _looking() -> tuple[str, ...]:
         _may("zrange", "lane:*", "workers", how="%R"),
         _may("xlen", "dead", how="%R"),
         _may("exists", "leader", how="%R"),
+        _may("hget", "clock", how="%R"),
         _may("hmget", "job:*", how="%R"),
         _may("hgetall", "worker:*", "fleet", how="%R"),
         _may("xrange", "inbox:*", how="%R"),

@@ -16,6 +16,11 @@ def is_led(shard: Shard) -> Call[bool]:
     return Call(("EXISTS", keys.leader(shard)), bool)
 
 
+def standby_ms(shard: Shard) -> Call[int]:
+    """When a dispatcher last asked for the lead and another had it, in ms of Redis's clock; 0 for never."""
+    return Call(("HGET", keys.clock(shard), "standby"), lambda reply: int(reply or 0))
+
+
 def held_jobs(shard: Shard, worker_id: str, count: int) -> Call[tuple[Handle, ...]]:
     """Jobs that a worker holds, in the order in which it got them, among the first `count` entries of its inbox."""
 
