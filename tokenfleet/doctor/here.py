@@ -18,7 +18,7 @@ LEAST_FREE_BYTES = 2**30
 
 def of_round_trip(seconds: float) -> Finding:
     """How far away Redis is."""
-    said = f"answers after {in_words(seconds)}"
+    said = f"answers after {in_words(max(0.001, seconds))}"
     if seconds > SLOW_S:
         return warn("reach", said, "Every token goes this way twice: put Redis nearer.")
     return ok("reach", said)

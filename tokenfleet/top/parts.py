@@ -23,7 +23,7 @@ STALE_MS = 3_000
 """A worker reports at least five times a second: the age of an older report is told."""
 WIDE = 110
 """From so many columns on there is room for a job of each worker, and for whole ids of batches."""
-ID_SHOWN = 22
+ID_SHOWN = 14
 LEAST_LINES = 5
 """A shard's title, its lanes, the headings, one worker, and how many more there are."""
 _RIGHT = frozenset({"jobs", "run", "wait", "kv", "tok/s", "rows", "failed", "left"})

@@ -38,7 +38,8 @@ def screen(moment: Moment, width: int, height: int) -> RenderableType:
     if seen is None:
         return Group(*head)
     if not seen.shards:
-        return Group(*head, Text("No worker ever registered a model here: tokenfleet worker --model NAME --engine …"))
+        start = "No worker ever registered a model here. Start one:\n  tokenfleet worker --model NAME --engine …"
+        return Group(*head, Text(start))
     batches = batches_part(seen.batches, max(LEAST_BATCHES, height // 4), width)
     shards = _shards(seen.shards, height - len(head) - batches.lines, width)
     return Group(*head, *shards, *batches.drawn)
