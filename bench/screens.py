@@ -1,4 +1,4 @@
-"""Write the screens of `top` and `doctor` into docs/observe.md: drawn by their own code, of a fleet that stands still."""
+"""Write the screens of `top` and `doctor` into docs/observe.md: drawn by their own code, of a fleet at rest."""
 
 import re
 from collections.abc import Iterator
