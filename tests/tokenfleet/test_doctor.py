@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from protocol import access, functions, library, store
+from protocol import access, functions, library, reads, store
 from protocol.access import Role
 from protocol.access_probe import UNASKED, probes
 from protocol.call import Call, run_sync
 from protocol.messages import ModelRecord
 from protocol.settings import Settings
+from tests.support.builders import tick_as
 from tests.support.driver import Driver
 from tests.support.servers import Server, free_port, redis7_binary, valkey_binary
 from tokenfleet.cli import main as cli
@@ -26,6 +27,7 @@ from tokenfleet.doctor.rights import roles_for
 from tokenfleet.doctor.view import as_json
 
 GOOD = ("--maxmemory", "1gb", "--maxmemory-policy", "noeviction", "--client-output-buffer-limit", "pubsub 64mb 16mb 60")
+PATIENT = functions.TickTimes(lead_ms=600_000, lease_ms=600_000, gap_ms=600_000)
 EVERYWHERE = "*"
 Change = Callable[[Driver], object]
 
@@ -44,15 +46,13 @@ def well(driver: Driver) -> None:
     """A library, a leader and a standby, a worker that takes jobs."""
     run_sync(driver.redis, Call(("FUNCTION", "LOAD", "REPLACE", library.source()), bool))
     driver.run(functions.register("m", ModelRecord(pool="pool")))
-    driver.lead()
-    assert not driver.run(stands_by()).leads
-    driver.join()
-
-
-def stands_by() -> Call[functions.Ticked]:
-    from tests.support.builders import tick_as
-
-    return tick_as("another")
+    # However slow this machine is, leader, standby and worker were heard just now.
+    assert driver.run(tick_as(times=PATIENT)).leads
+    assert not driver.run(tick_as("another", times=PATIENT)).leads
+    driver.join(lease_ms=PATIENT.lead_ms)
+    ahead_ms = driver.run(reads.store_time_ms()) + PATIENT.lead_ms
+    driver.redis.hset("tf:{pool.0}:clock", "standby", ahead_ms)
+    driver.redis.hset("tf:{pool.0}:worker:w1", "at", ahead_ms)
 
 
 async def examined(url: str, **more: Any) -> list[Finding]:
