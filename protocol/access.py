@@ -126,7 +126,8 @@ def runner() -> Role:
 def gateway() -> Role:
     """A producer for all tenants, that asks about API keys by their hashes: it can neither list nor change them."""
     role = producer(ANY_TENANT)
-    grants = [*dict.fromkeys([*role.grants, *_looking()]), _may_with(keys.API_KEYS, "hget hlen", "%R")]
+    listed = _may("xrevrange", "dead", how="%R")
+    grants = [*dict.fromkeys([*role.grants, *_looking()]), listed, _may_with(keys.API_KEYS, "hget hlen", "%R")]
     # Whether anybody still follows a job whose client has left.
     return replace(role, plain=f"{role.plain} +pubsub|numsub", grants=grants)
 

@@ -187,7 +187,8 @@ def _an_ended_batch(driver: Driver) -> None:
 
 
 def _asks_of_a_gateway(_: Driver) -> list[Call[Any]]:
-    return [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
+    found: list[Call[Any]] = [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
+    return [*found, reads.dead_entries(SHARD, 1), reads.dead_mark(HANDLE), reads.job_record(HANDLE)]
 
 
 DUTIES: dict[str, list[Duty]] = {
