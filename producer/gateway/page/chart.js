@@ -25,6 +25,10 @@ export class Chart {
     observer.observe(this.node);
   }
 
+  close() {
+    observer.unobserve(this.node);
+  }
+
   /** Draw `values` at `times` (ms), both rings' contents in order, over the last `spanMs`. */
   draw(times, values, spanMs) {
     const [width, height] = widths.get(this.node) ?? [0, 0];

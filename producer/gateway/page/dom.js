@@ -43,7 +43,8 @@ export class Bar {
 
 /**
  * Children of `parent`, one for each key, in the order of the items. A node lives as long as its key: focus, scrolling
- * and open details outlast an update. `make(item)` gives `{node, update(item)}`.
+ * and open details outlast an update. `make(item)` gives `{node}`, with `update(item)` and `gone()` where it
+ * has to hear of that.
  */
 export class KeyedList {
   constructor(parent, make) {
@@ -71,6 +72,7 @@ export class KeyedList {
 
   remove(key, row) {
     this.rows.delete(key);
+    row.gone?.();
     const near = row.node.contains(document.activeElement)
       ? row.node.nextElementSibling ?? row.node.previousElementSibling : null;
     row.node.remove();

@@ -13,6 +13,7 @@ function made(series) {
     const node = el("li", {}, el("div", { class: "head" }, name, state), depth, chart.node, aside);
     return {
       node,
+      gone: () => chart.close(),
       update({ key, priority, depth: waiting, oldest_wait_ms: oldest, shard }) {
         text(name, `${shard.shard} ${priority}`);
         text(state, shard.led ? "" : "nobody leads it");

@@ -5,6 +5,18 @@ import { count, milliseconds, percent, short } from "./format.js";
 
 const LEVELS = { active: "good", lost: "bad", stuck: "bad", failed: "bad" };
 const OLD_REPORT_MS = 5_000;
+/** So near the window, and a list is kept up to date: thousands of jobs change that nobody sees. */
+const NEAR = "300px";
+
+/** Workers whose cards are in sight, or nearly. */
+const near = new WeakSet();
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) near.add(target);
+    else near.delete(target);
+    if (isIntersecting) target.dispatchEvent(new Event("insight"));
+  }
+}, { rootMargin: NEAR });
 
 class Row {
   constructor(label) {
@@ -36,6 +48,8 @@ class Worker {
     this.buttons = new Map();
     const bars = el("dl", { class: "bars" }, ...Object.values(this.rows).map((row) => row.node));
     this.node = el("li", {}, el("div", { class: "head" }, this.name, this.state), bars, this.figures, this.details);
+    this.node.addEventListener("insight", () => this.showJobs());
+    sight.observe(this.node);
   }
 
   update(worker) {
@@ -53,11 +67,16 @@ class Worker {
     this.showJobs();
   }
 
+  gone() {
+    sight.unobserve(this.node);
+  }
+
   showJobs() {
     const jobs = this.jobs(this.worker.key);
     text(this.summary, summary(this.worker.held, jobs.size));
     attribute(this.list, "aria-label", `Jobs of ${this.worker.label}`);
     if (!this.details.open) return this.buttons.size ? this.clear() : undefined;
+    if (!near.has(this.node)) return undefined;
     for (const [job, item] of this.buttons) if (!jobs.has(job)) this.drop(job, item);
     for (const job of jobs) if (!this.buttons.has(job)) this.add(job);
   }
@@ -71,8 +90,11 @@ class Worker {
 
   drop(job, item) {
     this.buttons.delete(job);
-    if (item.contains(document.activeElement)) this.summary.focus({ preventScroll: true });
+    const other = item.nextElementSibling ?? item.previousElementSibling;
+    const goOn = item.contains(document.activeElement);
     item.remove();
+    // Who was at the one that is gone goes on beside it.
+    if (goOn) (other?.firstElementChild ?? this.summary).focus({ preventScroll: true });
   }
 
   clear() {
