@@ -33,7 +33,8 @@ export function batches(parent, model) {
 function setAside({ id, code, model, at_ms: at }) {
   const button = el("button", { type: "button", class: "link", title: id }, id);
   const name = el("th", { scope: "row" }, button);
-  return { node: el("tr", {}, name, el("td", {}, code.replace("_", " ")), el("td", {}, model), el("td", {}, moment(at))) };
+  const cells = [code.replaceAll("_", " "), model, moment(at)].map((words) => el("td", {}, words));
+  return { node: el("tr", {}, name, ...cells) };
 }
 
 export function dead(parent, model, onJob) {

@@ -73,7 +73,7 @@ export class JobView {
     this.life = el("ol", { class: "life", "aria-label": "Its life" });
     this.told = el("p", { role: "status" });
     this.tokens = el("div", { id: "tokens", tabindex: 0, role: "region", "aria-label": "Its text" });
-    const [showText, close] = [el("button", { type: "button" }, "Show its text"), el("button", { type: "button" }, "Close")];
+    const [showText, close] = ["Show its text", "Close"].map((words) => el("button", { type: "button" }, words));
     showText.addEventListener("click", () => this.follow());
     close.addEventListener("click", () => {
       this.close();

@@ -7,8 +7,8 @@ import { SPAN_MS } from "./model.js";
 
 function made(series) {
   return (lane) => {
-    const [name, state, depth, aside] = [el("h3"), el("span"), el("p", { class: "figures" }), el("p", { class: "figures" })];
-    name.className = `priority ${lane.priority}`;
+    const [name, state] = [el("h3", { class: `priority ${lane.priority}` }), el("span")];
+    const [depth, aside] = [1, 2].map(() => el("p", { class: "figures" }));
     const chart = new Chart((most) => `waiting in the last five minutes, ${count(most)} at most`, `--${lane.priority}`);
     const node = el("li", {}, el("div", { class: "head" }, name, state), depth, chart.node, aside);
     return {

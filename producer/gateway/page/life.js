@@ -7,7 +7,8 @@ export function steps(job) {
   const found = [{ at: job.submitted_ms, what: `submitted by ${job.tenant}, ${job.priority} priority` }];
   for (const { attempt, worker, why, fault, at_ms: at } of job.history) {
     const how = why || { try: "the engine failed it", strike: "its engine or worker died" }[fault] || "given back";
-    found.push({ at, what: `attempt ${attempt} came back${worker ? ` from ${worker}` : ""}: ${how}`, bad: fault !== "none" });
+    const from = worker ? ` from ${worker}` : "";
+    found.push({ at, what: `attempt ${attempt} came back${from}: ${how}`, bad: fault !== "none" });
   }
   if (job.assigned_ms) found.push({ at: job.assigned_ms, what: assigned(job) });
   if (job.started_ms) found.push({ at: job.started_ms, what: "started on the engine" });

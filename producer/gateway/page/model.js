@@ -49,7 +49,6 @@ export class Model {
 
   /** One message of the stream: a whole look, or what changed since the one before. */
   take(message) {
-    if (message.history) this.series.load(message.history);
     const jobs = new Map();
     for (const shard of message.shards) {
       for (const worker of shard.workers) {
@@ -60,7 +59,9 @@ export class Model {
     }
     this.jobs = jobs;
     this.look = message;
-    this.series.note(message.now_ms, message.figures);
+    // A history has this look already.
+    if (message.history) this.series.load(message.history);
+    else this.series.note(message.now_ms, message.figures);
   }
 
   /** `jobs` are all of them; else `gone` and `added` change those that were. */
@@ -83,6 +84,7 @@ export class Model {
 
   get lanes() {
     return this.look.shards.flatMap((shard) =>
-      Object.entries(shard.lanes).map(([priority, lane]) => ({ ...lane, priority, shard, key: `${shard.shard}/${priority}` })));
+      Object.entries(shard.lanes).map(([priority, lane]) =>
+        ({ ...lane, priority, shard, key: `${shard.shard}/${priority}` })));
   }
 }

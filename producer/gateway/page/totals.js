@@ -31,13 +31,17 @@ export function totals(parent, model) {
   return () => {
     const { figures, first_tokens: firsts, shards } = model.look;
     tokens.show(short(figures.tokens_per_s));
-    first.show(milliseconds(firsts.p50_ms), firsts.count ? `half of ${count(firsts.count)}; 95 % within ${milliseconds(firsts.p95_ms)}` : "none in the last minute");
+    first.show(milliseconds(firsts.p50_ms), beside(firsts));
     const slots = model.workers.reduce((sum, worker) => sum + worker.slots, 0);
     const active = model.workers.filter((worker) => worker.state === "active").length;
     held.show(count(figures.held), `of ${count(slots)} slots, ${count(active)} workers active`);
     waiting.show(count(figures.waiting), wanted(shards, active));
     dead.show(count(figures.dead));
   };
+}
+
+function beside({ count: number, p95_ms: p95 }) {
+  return number ? `half of ${count(number)}; 95 % within ${milliseconds(p95)}` : "none in the last minute";
 }
 
 /** How many workers the schedulers would like, where they say so. */

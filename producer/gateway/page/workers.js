@@ -4,6 +4,7 @@ import { Bar, KeyedList, attribute, el, text } from "./dom.js";
 import { count, milliseconds, percent, short } from "./format.js";
 
 const LEVELS = { active: "good", lost: "bad", stuck: "bad", failed: "bad" };
+const ROWS = ["jobs", "load", "memory", "KV cache", "device"];
 const OLD_REPORT_MS = 5_000;
 /** So near the window, and a list is kept up to date: thousands of jobs change that nobody sees. */
 const NEAR = "300px";
@@ -40,7 +41,7 @@ class Worker {
     this.name = el("h3");
     this.state = el("span");
     this.figures = el("p", { class: "figures" });
-    this.rows = Object.fromEntries(["jobs", "load", "memory", "KV cache", "device"].map((name) => [name, new Row(name)]));
+    this.rows = Object.fromEntries(ROWS.map((name) => [name, new Row(name)]));
     this.summary = el("summary");
     this.list = el("ul", { class: "jobs", role: "list" });
     this.details = el("details", {}, this.summary, this.list);
@@ -105,11 +106,13 @@ class Worker {
 
 function summary(held, shown) {
   if (!held) return "no jobs";
-  return shown === held ? `${count(held)} ${held === 1 ? "job" : "jobs"}` : `${count(held)} jobs, ${count(shown)} shown`;
+  const all = `${count(held)} ${held === 1 ? "job" : "jobs"}`;
+  return shown === held ? all : `${all}, ${count(shown)} shown`;
 }
 
 function figures(worker) {
-  const told = [`${short(worker.tokens_per_s)} tokens/s`, `engine ${count(worker.running)}/${count(worker.capacity)} running`];
+  const { tokens_per_s: speed, running, capacity } = worker;
+  const told = [`${short(speed)} tokens/s`, `engine ${count(running)}/${count(capacity)} running`];
   if (worker.waiting) told.push(`${count(worker.waiting)} waiting`);
   if (worker.device_temperature_c != null) told.push(`${Math.round(worker.device_temperature_c)} °C`);
   if (worker.report_age_ms > OLD_REPORT_MS) told.push(`silent for ${milliseconds(worker.report_age_ms)}`);
