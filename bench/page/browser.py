@@ -48,8 +48,9 @@ async def opened(url: str, size: tuple[int, int] = WIDE, *, dark: bool = False) 
     width, height = size
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        scheme = "dark" if dark else "light"
-        page = await browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page = await browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
         page.set_default_timeout(60_000)
         await page.goto(f"{url}/fleet")
         await page.evaluate(_LISTEN)

@@ -64,8 +64,8 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
-        # What was accepted a moment ago is served a few turns of the loop later, and a transport closes its socket in the
-        # next one: what is left behind would be found by a later test.
+        # What was accepted a moment ago is served a few turns of the loop later, and a transport closes its socket in
+        # the next one: what is left behind would be found by a later test.
         for _ in range(LAST_TURNS):
             for task in self._serving:
                 task.cancel()

@@ -1,6 +1,9 @@
 """`tokenfleet top` in a real terminal, over a Redis that comes and goes; and for scripts."""
 
+import asyncio
 import json
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -112,19 +115,17 @@ async def test_it_waits_for_a_redis_that_is_not_there_yet(window: tmux.Terminal,
 
 async def test_a_refusal_ends_it_with_the_reason(window: tmux.Terminal, server: Server) -> None:
     with server.client() as client:
-        client.execute_command("ACL", "SETUSER", "default", "-exists")  # type: ignore[no-untyped-call]  # redis-py 5
+        client.execute_command("ACL", "SETUSER", "default", "-exists")
         Driver(client).run(functions.register("m", ModelRecord(pool="pool")))
         start(window, server)
         await shows(window, "the Redis user may not do this", f"{tmux.ENDED} 4")
 
 
 async def top(server: Server, *options: str) -> tuple[int, str, str]:
-    import asyncio
-    import os
-
     environment = os.environ | {"TOKENFLEET_REDIS_URL": server.url, "COLUMNS": "80"}
-    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(*TOP, *options, cwd=ROOT, env=environment, **pipes)
+    process = await asyncio.create_subprocess_exec(
+        *TOP, *options, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
