@@ -34,7 +34,9 @@ class Terminal:
     def start(self, command: Sequence[str], folder: Path, variables: dict[str, str]) -> None:
         """Run the command, then a shell that reads a line."""
         given = [f"{name}={value}" for name, value in {"LC_ALL": "C.UTF-8", **variables}.items()]
-        script = f"{shlex.join(['env', *given, *command])}; echo {ENDED} $?; read -r line; echo got $line; sleep 60"
+        # Ctrl-C goes to the shell too, and only what it started is to end by it: a trap is not inherited.
+        begin = f"trap : INT; {shlex.join(['env', *given, *command])}"
+        script = f"{begin}; echo {ENDED} $?; read -r line; echo got $line; sleep 60"
         size = ("-x", str(self.width), "-y", str(self.height))
         self._run("new-session", "-d", *size, "-c", str(folder), f"exec sh -c {shlex.quote(script)}")
 

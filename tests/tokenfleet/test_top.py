@@ -46,7 +46,9 @@ async def window() -> AsyncIterator[tmux.Terminal]:
 
 
 def start(window: tmux.Terminal, server: Server, *options: str) -> None:
-    window.start([*TOP, "--every", "100ms", *options], ROOT, {"TOKENFLEET_REDIS_URL": server.url})
+    # A shell that exports its size exports that of its beginning.
+    variables = {"TOKENFLEET_REDIS_URL": server.url, "COLUMNS": "80", "LINES": "24"}
+    window.start([*TOP, "--every", "100ms", *options], ROOT, variables)
 
 
 async def shows(window: tmux.Terminal, *texts: str) -> str:
@@ -110,7 +112,7 @@ async def test_it_waits_for_a_redis_that_is_not_there_yet(window: tmux.Terminal,
     server.start()
     await shows(window, "No worker ever registered a model here")
     window.resize(60, 12)
-    await eventually(lambda: max(map(len, window.screen().splitlines())) <= 60, WITHIN_S)
+    await eventually(lambda: 0 < max(map(len, window.screen().splitlines()), default=0) <= 60, WITHIN_S)
 
 
 async def test_a_refusal_ends_it_with_the_reason(window: tmux.Terminal, server: Server) -> None:

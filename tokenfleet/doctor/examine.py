@@ -44,8 +44,13 @@ async def _all(redis: Redis, settings: Settings, role: str, wall_s: Callable[[],
     for finding in await _way_and_clock(redis, wall_s):
         yield finding
     yield here.of_way(settings.store_url)
-    for finding in await _server(redis):
+    of_server = await _server(redis)
+    for finding in of_server:
         yield finding
+    if any(finding.check == "primary" and finding.level == "fail" for finding in of_server):
+        # It has the primary's library and fleet, and refuses writes before it looks at rights.
+        yield here.of_store(settings.store)
+        return
     user = user_of(settings.store_url)
     for finding in await of_rights(redis, user, roles_for(user, role, settings.tenant)):
         yield finding

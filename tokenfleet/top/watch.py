@@ -1,13 +1,14 @@
 """Looks at a fleet again and again and draws what it sees, also while Redis is away."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 
 from producer.overview import Overview
@@ -18,6 +19,8 @@ from tokenfleet.top.view import Moment, screen
 
 LEAST_PATIENCE_S = 2.0
 """A look that takes longer is given up: the screen says that Redis is silent."""
+USUAL = (80, 24)
+"""Columns and lines of a terminal that does not tell."""
 Look = Callable[[], Awaitable[Overview]]
 
 
@@ -47,6 +50,7 @@ async def watch(look: Look, where: str, every_s: float, console: Console) -> Non
     def draw() -> None:
         silent_s = loop.time() - known.at_s
         moment = Moment(where, datetime.now().astimezone(), known.overview, known.trouble, silent_s)
+        console.size = _size(console)
         live.update(screen(moment, *console.size), refresh=True)
 
     with Live(console=console, screen=True, auto_refresh=False) as live, stop_event(lambda: None) as stop:
@@ -60,6 +64,12 @@ async def watch(look: Look, where: str, every_s: float, console: Console) -> Non
                     await _pause(stop, began + every_s - loop.time())
         finally:
             loop.remove_signal_handler(signal.SIGWINCH)
+
+
+def _size(console: Console) -> ConsoleDimensions:
+    """The terminal's own: `COLUMNS` and `LINES`, which some shells export, stay what they were when it changes."""
+    columns, lines = os.get_terminal_size(console.file.fileno())
+    return ConsoleDimensions(columns or USUAL[0], lines or USUAL[1])
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[None]) -> None:
