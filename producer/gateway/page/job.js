@@ -90,7 +90,7 @@ export class JobView {
     this.job = job;
     text(this.state, job.place == null ? job.state : `${job.state}, ${count(job.place)} before it`);
     this.showTimes(job);
-    const facts = { model: job.model, endpoint: job.endpoint, attempts: count(job.attempt), strikes: count(job.strikes),
+    const facts = { model: job.model, endpoint: job.endpoint, attempt: job.attempt || "", strikes: count(job.strikes),
       worker: job.worker, deadline: job.deadline_ms ? moment(job.deadline_ms) : "" };
     const shown = Object.entries(facts).filter(([, value]) => value);
     this.facts.replaceChildren(...shown.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
