@@ -39,7 +39,9 @@ export class Chart {
     const [across, down] = [Math.round(width * scale), Math.round(height * scale)];
     if (this.node.width !== across) this.node.width = across;
     if (this.node.height !== down) this.node.height = down;
-    this.trace(this.node.getContext("2d"), across, down, times, values, spanMs);
+    // Drawn by the processor: what is painted by the graphics card is a layer, and others beside it become some too.
+    const pen = this.node.getContext("2d", { willReadFrequently: true });
+    this.trace(pen, across, down, times, values, spanMs);
   }
 
   trace(pen, width, height, times, values, spanMs) {

@@ -23,9 +23,8 @@ export function attribute(node, name, value) {
 /** A bar from 0 to 1 that screen readers know as a meter. */
 export class Bar {
   constructor(label) {
-    this.fill = el("i");
     this.node = el("span", { class: "bar", role: "meter", "aria-label": label, "aria-valuemin": 0,
-      "aria-valuemax": 100 }, this.fill);
+      "aria-valuemax": 100 });
     this.shown = -1;
   }
 
@@ -35,7 +34,7 @@ export class Bar {
     if (percent === this.shown) return;
     this.shown = percent;
     this.node.setAttribute("aria-valuenow", percent);
-    this.fill.style.transform = `scaleX(${percent / 100})`;
+    this.node.style.backgroundSize = `${percent}%`;
     const level = levels && percent >= 90 ? " bad" : levels && percent >= 75 ? " warn" : "";
     attribute(this.node, "class", `bar${level}`);
   }

@@ -6,6 +6,8 @@ import { count, milliseconds, percent, short } from "./format.js";
 const LEVELS = { active: "good", lost: "bad", stuck: "bad", failed: "bad" };
 const ROWS = ["jobs", "load", "memory", "KV cache", "device"];
 const OLD_REPORT_MS = 5_000;
+/** Of a worker's jobs, the oldest: others are found by their ids. */
+const MOST_DRAWN = 32;
 /** So near the window, and a list is kept up to date: thousands of jobs change that nobody sees. */
 const NEAR = "300px";
 
@@ -73,7 +75,7 @@ class Worker {
   }
 
   showJobs() {
-    const jobs = this.jobs(this.worker.key);
+    const jobs = first(this.jobs(this.worker.key), MOST_DRAWN);
     text(this.summary, summary(this.worker.held, jobs.size));
     attribute(this.list, "aria-label", `Jobs of ${this.worker.label}`);
     if (!this.details.open) return this.buttons.size ? this.clear() : undefined;
@@ -102,6 +104,13 @@ class Worker {
     this.buttons.clear();
     this.list.replaceChildren();
   }
+}
+
+function first(jobs, count) {
+  if (jobs.size <= count) return jobs;
+  const found = new Set();
+  for (const job of jobs) if (found.add(job).size === count) break;
+  return found;
 }
 
 function summary(held, shown) {
