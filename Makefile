@@ -26,8 +26,12 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --generate-hashes \
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
 
-# Half of the tests by their time; they mostly wait, so `make check` runs the other half beside it.
-SOME := $(addprefix tests/,access house input producer protocol sim simulate)
+# The tests in parts of about equal time: they mostly wait, so `make check` runs three at once. What computes for long is
+# run without coverage, whose tracer slows it down.
+LONG := tests/sim tests/simulate tests/protocol/test_model_checker.py tests/scheduler/policy/test_ranks.py
+SOME := $(addprefix tests/,access house input producer)
+MORE := $(addprefix tests/,batches faults gateway ha journey kill runner)
+PYTEST := -m pytest -m 'not vllm and not sdk and not browser' -p no:cacheprovider
 
 # What the CPU build of vLLM brings along and dies of when it is imported.
 UNWANTED := torchvision torchaudio torchcodec triton
@@ -35,7 +39,7 @@ UNWANTED := torchvision torchaudio torchcodec triton
 VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --max-model-len 2048 --enforce-eager
 
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
-.PHONY: security audit licences some-tests other-tests
+.PHONY: security audit licences long-tests some-tests more-tests other-tests
 .PHONY: bench-dispatch bench-reality
 .PHONY: bench-buckets bench-gateway resume-sse test-browser test-page
 .PHONY: chaos-batch bench-batch bench-prefix
@@ -58,15 +62,21 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@rm -f .coverage .coverage.*
-	@$(MAKE) --jobs=2 --output-sync=target --keep-going some-tests other-tests
+	@$(MAKE) --jobs=3 --output-sync=target --keep-going long-tests some-tests more-tests other-tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
+long-tests:
+	@$(BIN)/python $(PYTEST) $(LONG) $(ARGS)
+
 some-tests:
-	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk and not browser' -p no:cacheprovider $(SOME) $(ARGS)
+	@$(BIN)/coverage run $(PYTEST) $(SOME) $(ARGS)
+
+more-tests:
+	@$(BIN)/coverage run $(PYTEST) $(MORE) $(ARGS)
 
 other-tests:
-	@$(BIN)/coverage run -m pytest -m 'not vllm and not sdk and not browser' -p no:cacheprovider $(addprefix --ignore=,$(SOME)) $(ARGS)
+	@$(BIN)/coverage run $(PYTEST) $(addprefix --ignore=,$(LONG) $(SOME) $(MORE)) $(ARGS)
 
 bench: $(DEV) ## measure throughput, latency and Redis time beside arq and the bare floors
 	@$(BIN)/python -m bench $(ARGS)
