@@ -39,9 +39,9 @@ class Run:
         return end / begin - 1
 
 
-async def measure(looks: int, every_s: float, *, open_jobs: bool, step_ms: int = 1_000) -> Run:
-    """Show so many looks of the large fleet, one each `every_s` seconds; with `open_jobs` every job is on the page."""
-    fleet = SyntheticFleet(step_ms=step_ms)
+async def measure(looks: int, every_s: float, *, open_jobs: bool) -> Run:
+    """Show so many looks of the large fleet, one each `every_s` seconds; with `open_jobs` all lists of jobs open."""
+    fleet = SyntheticFleet()
     async with serving(fleet.read, every_s) as url, opened(url) as page:
         meter = await Meter.of(page)
         await shown(page, 1)

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from bench.page.browser import PHONE, grave_faults, opened, shown
 from bench.page.served import serving as made_up
-from bench.page.synthetic import SyntheticFleet
+from bench.page.synthetic import DEAD, SyntheticFleet
 from producer.fleet import Fleet
 from producer.gateway.auth import Grant
 from producer.gateway.live.watch import Watch
@@ -68,7 +68,12 @@ async def test_a_fleet_under_load_and_the_life_and_text_of_a_job(sim: Served, im
         assert outcome.state is State.COMPLETED
         await expect(page.locator("#job .life li").last).to_contain_text("completed")
         # The shard counts attempts, of all its jobs.
-        for step in ("submitted by default, low priority", r"attempt \d+ assigned to worker-", "started", "first token"):
+        for step in (
+            "submitted by default, low priority",
+            r"attempt \d+ assigned to worker-",
+            "started",
+            "first token",
+        ):
             await expect(page.locator("#job .life")).to_contain_text(re.compile(step))
         await page.get_by_role("button", name="Show its text").click()
         await expect(page.locator("#tokens")).to_have_text(outcome.text, use_inner_text=False)
@@ -145,6 +150,35 @@ async def test_the_keyboard_is_enough_and_focus_outlasts_updates() -> None:
         await page.locator("#workers summary").nth(2).focus()
         await shown(page, 3)
         assert await page.locator("#workers details[open]").count() == 1
+
+
+async def test_of_many_jobs_the_oldest_are_drawn_and_all_are_counted() -> None:
+    fleet = SyntheticFleet(2, 100)
+    async with made_up(fleet.read, 0.2) as url, opened(url) as page:
+        await shown(page, 1)
+        await page.get_by_label("Show the jobs of all workers").check()
+        # Twenty looks later hardly one of the first is left.
+        await shown(page, 20)
+        for card in await page.locator("#workers > li").all():
+            await expect(card.locator("summary")).to_have_text("50 jobs, 32 shown")
+            await expect(card.locator(".jobs button")).to_have_count(32)
+
+
+async def test_a_screen_reader_hears_loads_charts_batches_and_what_was_set_aside() -> None:
+    fleet = SyntheticFleet(4, 40)
+    async with made_up(fleet.read, 0.2) as url, opened(url) as page:
+        await shown(page, 2)
+        await expect(page.get_by_role("meter", name="load")).to_have_count(4)
+        loads = [await meter.get_attribute("aria-valuenow") for meter in await page.get_by_role("meter").all()]
+        assert all(load is not None and 0 <= int(load) <= 100 for load in loads)
+        await expect(
+            page.get_by_role("img", name=re.compile("tokens a second in the last five minutes"))
+        ).to_be_visible()
+        batch = page.get_by_role("row", name="batch_00000000")
+        await expect(batch).to_contain_text(re.compile(r"in progress[\d,]+ of 50,0007\d+ min"))
+        await expect(batch.get_by_role("meter", name="progress of batch_00000000")).to_be_visible()
+        await expect(page.get_by_role("region", name="Set aside").get_by_role("row")).to_have_count(DEAD + 1)
+        await expect(page.get_by_role("status").first).to_have_text("live")
 
 
 async def test_a_gateway_that_comes_back_is_found_again(sim: Served) -> None:

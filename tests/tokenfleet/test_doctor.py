@@ -217,7 +217,9 @@ async def test_an_open_door_is_found(tmp_path: Path) -> None:
         assert levels(await examined(server.url))["door"] == "ok"
 
 
-async def test_a_replica_is_found_and_asked_for_nothing_that_only_a_primary_does(good: Server, driver: Driver, tmp_path: Path) -> None:
+async def test_a_replica_is_found_and_asked_for_nothing_that_only_a_primary_does(
+    good: Server, driver: Driver, tmp_path: Path
+) -> None:
     well(driver)
     with running(tmp_path, "--replicaof", f"127.0.0.1 {good.port}", append_only=False) as replica:
         findings = await examined(replica.url)
