@@ -188,7 +188,7 @@ def _an_ended_batch(driver: Driver) -> None:
 
 def _asks_of_a_gateway(_: Driver) -> list[Call[Any]]:
     found: list[Call[Any]] = [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
-    return [*found, reads.dead_entries(SHARD, 1), reads.dead_mark(HANDLE), reads.job_record(HANDLE)]
+    return [*found, reads.dead_entries(SHARD, 1)]
 
 
 DUTIES: dict[str, list[Duty]] = {
