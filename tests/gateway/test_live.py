@@ -294,6 +294,7 @@ async def test_nothing_else_is_served(made_up: Served, name: str, status: int) -
 @pytest.mark.parametrize("part", sorted(FOLDER.iterdir()), ids=lambda part: part.name)
 def test_the_page_asks_nobody_else_and_writes_no_markup(part: Any) -> None:
     text = part.read_text()
-    assert "//" not in text.replace("// ", "")
+    # The namespace is a name: nobody asks there.
+    assert "//" not in text.replace("// ", "").replace("http://www.w3.org/2000/svg", "")
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage", "style="):
         assert word not in text

@@ -9,11 +9,10 @@ function made(series) {
   return (lane) => {
     const [name, state] = [el("h3", { class: `priority ${lane.priority}` }), el("span")];
     const [depth, aside] = [1, 2].map(() => el("p", { class: "figures" }));
-    const chart = new Chart((most) => `waiting in the last five minutes, ${count(most)} at most`, `--${lane.priority}`);
+    const chart = new Chart((most) => `waiting in the last five minutes, ${count(most)} at most`, lane.priority);
     const node = el("li", {}, el("div", { class: "head" }, name, state), depth, chart.node, aside);
     return {
       node,
-      gone: () => chart.close(),
       update({ key, priority, depth: waiting, oldest_wait_ms: oldest, shard }) {
         text(name, `${shard.shard} ${priority}`);
         text(state, shard.led ? "" : "nobody leads it");
