@@ -75,6 +75,8 @@ async def test_a_fleet_under_load_and_the_life_and_text_of_a_job(sim: Served, im
             "first token",
         ):
             await expect(page.locator("#job .life")).to_contain_text(re.compile(step))
+        # Where the time went is said in words, not by colours alone.
+        await expect(page.locator("#job")).to_contain_text(re.compile(r"queued [\d.]+ m?s .*decode [\d.]+ m?s"))
         await page.get_by_role("button", name="Show its text").click()
         await expect(page.locator("#tokens")).to_have_text(outcome.text, use_inner_text=False)
         assert await grave_faults(page) == []

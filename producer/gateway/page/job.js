@@ -1,13 +1,18 @@
 // One job: found by its id, its life as a timeline, its tokens where the key allows.
 
-import { el, text } from "./dom.js";
+import { KeyedList, el, text } from "./dom.js";
 import { clock, count, milliseconds, moment } from "./format.js";
-import { steps, stretches } from "./life.js";
+import { stepsOf, stretches } from "./life.js";
 import { ask } from "./stream.js";
 import { follow } from "./tokens.js";
 
 const ENDED = new Set(["completed", "failed", "cancelled", "expired"]);
 const HASH = "#job=";
+
+function step({ at, what, bad, after }) {
+  const when = el("span", { class: "dim" }, `${clock(at)}, after ${after}`);
+  return { node: el("li", { class: bad && "bad" }, `${what} `, when) };
+}
 
 export class JobView {
   /** `labelOf(id)` is what people call a worker. */
@@ -69,8 +74,10 @@ export class JobView {
   build(id, job) {
     this.state = el("p", { role: "status" });
     this.facts = el("dl", { class: "facts" });
-    this.stretch = el("div", { class: "stretch", role: "img" });
-    this.life = el("ol", { class: "life", "aria-label": "Its life" });
+    this.stretch = el("div", { class: "stretch", "aria-hidden": "true" });
+    this.parts = el("p", { class: "figures" });
+    const life = el("ol", { class: "life", "aria-label": "Its life" });
+    this.life = new KeyedList(life, step);
     this.told = el("p", { role: "status" });
     this.tokens = el("div", { id: "tokens", tabindex: 0, role: "region", "aria-label": "Its text" });
     const [showText, close] = ["Show its text", "Close"].map((words) => el("button", { type: "button" }, words));
@@ -80,7 +87,7 @@ export class JobView {
       this.input.focus();
     });
     const title = el("h3", { id: "job-title" }, id);
-    this.article.replaceChildren(title, this.state, this.stretch, this.life, this.facts,
+    this.article.replaceChildren(title, this.state, this.stretch, this.parts, life, this.facts,
       el("p", {}, showText, " ", close), this.told, this.tokens);
     this.article.hidden = false;
     this.show(job);
@@ -99,15 +106,15 @@ export class JobView {
   showTimes(job) {
     const parts = stretches(job, job.now_ms);
     const whole = parts.reduce((sum, { ms }) => sum + ms, 0) || 1;
-    this.stretch.setAttribute("aria-label", parts.map(({ name, ms }) => `${name} ${milliseconds(ms)}`).join(", "));
     this.stretch.replaceChildren(...parts.map(({ name, ms }) => {
-      const part = el("i", { class: name, title: `${name} ${milliseconds(ms)}` });
+      const part = el("i", { class: name });
       part.style.width = `${(100 * ms) / whole}%`;
       return part;
     }));
-    const items = steps(job).map(({ at, what, bad }) => el("li", { class: bad && "bad" }, `${what} `,
-      el("span", { class: "dim" }, `${clock(at)}, after ${milliseconds(at - job.submitted_ms)}`)));
-    this.life.replaceChildren(...items);
+    this.parts.replaceChildren(...parts.flatMap(({ name, ms }) =>
+      [el("i", { class: `dot ${name}` }), `${name} ${milliseconds(ms)} `]));
+    const steps = stepsOf(job).map((step) => ({ ...step, after: milliseconds(step.at - job.submitted_ms) }));
+    this.life.show(steps, ({ at, what }) => `${at} ${what}`);
   }
 
   follow() {

@@ -3,7 +3,7 @@
 const END = { completed: "completed", failed: "failed", cancelled: "cancelled", expired: "expired" };
 
 /** What happened, in order: `{at, what, bad}` with times in ms of Redis's clock. */
-export function steps(job) {
+export function stepsOf(job) {
   const found = [{ at: job.submitted_ms, what: `submitted by ${job.tenant}, ${job.priority} priority` }];
   for (const { attempt, worker, why, fault, at_ms: at } of job.history) {
     const how = why || { try: "the engine failed it", strike: "its engine or worker died" }[fault] || "given back";
