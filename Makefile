@@ -19,6 +19,7 @@ VLLM := .venv-vllm/.stamp
 PEERS := .venv-litellm/.stamp .venv-vllm-router/.stamp
 NPM := tests/sdk/node
 NODE := $(NPM)/node_modules/.stamp
+AXE := tests/page/node_modules/.stamp
 # vLLM's processes spin on sched_yield while they wait for each other. Linux 6.18 then lets nobody else run for seconds.
 NO_YIELD := import functools, os, time; os.sched_yield = functools.partial(time.sleep, 0)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
@@ -40,7 +41,7 @@ VLLM_FLAGS = --model "$$($(BIN)/python -m bench.vllm_env)" --dtype bfloat16 --ma
 .PHONY: help demo test check bench kill-batch sim faults chaos failover soak lock format clean
 .PHONY: security audit licences pages long-tests some-tests more-tests other-tests
 .PHONY: bench-dispatch bench-reality bench-observe test-observe
-.PHONY: bench-buckets bench-gateway resume-sse test-browser
+.PHONY: bench-buckets bench-gateway resume-sse test-browser test-page
 .PHONY: chaos-batch bench-batch bench-prefix
 .PHONY: test-sdk
 .PHONY: demo-vllm test-vllm bench-vllm bench-runbatch continue-vllm vllm-env lock-vllm
@@ -141,6 +142,10 @@ soak: $(DEV) ## run steady load for MINUTES=60 and tell what has grown
 test-browser: $(DEV) ## drive the example page with a real Chromium, which must be installed
 	@TOKENFLEET_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
+test-page: $(DEV) $(AXE) ## show a fleet on the live page in a real Chromium; measure updates and memory for 5 minutes
+	@TOKENFLEET_REQUIRE_BROWSER=1 TOKENFLEET_IMAGES=docs/images $(BIN)/python -m pytest -m browser tests/page >&2
+	@$(BIN)/python -m bench.page $(ARGS)
+
 demo-vllm: $(RUN) $(VLLM) ## the demo on two workers with real vLLM, each on a core of the CPU
 	@VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 $(BIN)/tokenfleet demo --engine vllm --vllm-python $(VBIN)/python $(ARGS) \
 		-- $(VLLM_FLAGS)
@@ -191,7 +196,7 @@ format: $(DEV) ## format the code and apply the safe fixes
 	@$(BIN)/ruff format .
 
 clean: ## remove what the commands made: .venv, caches, reports, builds
-	@rm -rf .venv .venv-vllm .venv-litellm .venv-vllm-router $(NPM)/node_modules
+	@rm -rf .venv .venv-vllm .venv-litellm .venv-vllm-router $(NPM)/node_modules tests/page/node_modules
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov dist build
 	@rm -f .coverage .coverage.*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -236,4 +241,10 @@ $(NODE): $(NPM)/package-lock.json
 	@command -v npm >/dev/null || { \
 		echo 'test-sdk needs Node.js 18 or newer with npm; on Debian: apt-get install nodejs npm' >&2; exit 1; }
 	@cd $(NPM) && npm ci --no-audit --no-fund --ignore-scripts >&2
+	@touch $@
+
+$(AXE): tests/page/package-lock.json
+	@command -v npm >/dev/null || { \
+		echo 'test-page needs Node.js 18 or newer with npm; on Debian: apt-get install nodejs npm' >&2; exit 1; }
+	@cd tests/page && npm ci --no-audit --no-fund --ignore-scripts >&2
 	@touch $@

@@ -19,6 +19,7 @@ async def create_key(
     priorities: Sequence[Priority] = (),
     models: Sequence[str] = (),
     limits: Limits = NO_LIMITS,
+    operator: bool = False,
     note: str = "",
 ) -> tuple[str, NamedKey]:
     """Make a key for a tenant, the fleet's own by default; no priorities or models: all of them.
@@ -38,6 +39,7 @@ async def create_key(
         priorities=tuple(priorities) or tuple(Priority),
         models=tuple(check_text("model", model) for model in models),
         limits=limits,
+        operator=operator,
         created_ms=await _patient(fleet, reads.store_time_ms()),
         last_four=secret[-4:],
         note=note,

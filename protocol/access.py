@@ -126,7 +126,8 @@ def runner() -> Role:
 def gateway() -> Role:
     """A producer for all tenants, that asks about API keys by their hashes: it can neither list nor change them."""
     role = producer(ANY_TENANT)
-    grants = [*role.grants, _may_with(keys.API_KEYS, "hget hlen", "%R")]
+    listed = _may("xrevrange", "dead", how="%R")
+    grants = [*dict.fromkeys([*role.grants, *_looking()]), listed, _may_with(keys.API_KEYS, "hget hlen", "%R")]
     # Whether anybody still follows a job whose client has left.
     return replace(role, plain=f"{role.plain} +pubsub|numsub", grants=grants)
 
@@ -206,16 +207,25 @@ def scheduler() -> Role:
 
 
 def metrics() -> Role:
-    """Looks at lanes, workers and what is known of waiting jobs; at no request and no answer."""
-    grants = (
+    """Looks at lanes, workers, batches and what is known of waiting jobs; at no request and no answer."""
+    return Role("", _looking())
+
+
+def _looking() -> tuple[str, ...]:
+    """What `status`, `top`, `doctor` and the live page read."""
+    return (
         _may("zcard", "lane:*", "due", how="%R"),
         _may("zrange", "lane:*", "workers", how="%R"),
         _may("xlen", "dead", how="%R"),
+        _may("exists", "leader", how="%R"),
+        _may("hget", "clock", how="%R"),
         _may("hmget", "job:*", how="%R"),
         _may("hgetall", "worker:*", "fleet", how="%R"),
+        _may("xrange", "inbox:*", how="%R"),
+        _may("zrange", "living", how="%R"),
+        _may("hgetall", "batch:*", how="%R"),
         _may_with(keys.MODELS, "hgetall", "%R"),
     )
-    return Role("", grants)
 
 
 def users(tenants: Sequence[str], workers: Sequence[str]) -> dict[str, Role]:

@@ -28,6 +28,8 @@ class ApiKey(Message):
     models: tuple[str, ...] = ()
     """The models that it may ask for; empty: all."""
     limits: Limits = NO_LIMITS
+    operator: bool = False
+    """Sees all tenants' jobs and batches on the live page, though not what they ask and answer."""
     created_ms: int = 0
     """In Redis's time, as `revoked_ms`."""
     revoked_ms: int = 0

@@ -17,7 +17,7 @@ def prefix(shard: Shard) -> str:
 
 
 def clock(shard: Shard) -> str:
-    """Hash: attempt and sequence counters, fair time and count of each lane, limits, last tick."""
+    """Hash: attempt and sequence counters, fair time and count of each lane, limits, last tick, last one in vain."""
     return f"{prefix(shard)}clock"
 
 

@@ -2,12 +2,14 @@
 
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 from redis.asyncio import Redis
 
 from protocol.call import Call, run
 
 NAME = "tokenfleet_1"
+State = Literal["ours", "other", "missing"]
 _SHARED = ("_keys.lua", "_job.lua", "_buckets.lua", "_moves.lua", "_batch.lua")
 
 
@@ -21,11 +23,6 @@ def source() -> str:
     return "\n".join([f"#!lua name={NAME}", *shared, *blocks])
 
 
-def _has_this(reply: list[object]) -> bool:
-    """Whether FUNCTION LIST WITHCODE shows exactly this source."""
-    return source().encode() in _flatten(reply)
-
-
 def _flatten(reply: object) -> list[bytes]:
     if isinstance(reply, dict):
         reply = [part for pair in reply.items() for part in pair]
@@ -36,7 +33,18 @@ def _flatten(reply: object) -> list[bytes]:
 
 async def is_loaded(redis: Redis) -> bool:
     """Whether Redis holds exactly this library."""
-    return await run(redis, Call(("FUNCTION", "LIST", "LIBRARYNAME", NAME, "WITHCODE"), _has_this))
+    return await state(redis) == "ours"
+
+
+async def state(redis: Redis) -> State:
+    """Whether Redis holds exactly this library, another text of its name, or none."""
+    return await run(redis, Call(("FUNCTION", "LIST", "LIBRARYNAME", NAME, "WITHCODE"), _state))
+
+
+def _state(reply: list[object]) -> State:
+    if not reply:
+        return "missing"
+    return "ours" if source().encode() in _flatten(reply) else "other"
 
 
 async def load(redis: Redis) -> None:

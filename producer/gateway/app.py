@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from producer.gateway import batches, catalogue, description, files, inference, jobs, socket
 from producer.gateway.answers import REQUEST_ID, failed
 from producer.gateway.failures import RETRY_AFTER, SlowBody, failure_of, other_status
+from producer.gateway.live import life, page, stream
 from producer.gateway.ratelimits import RATE_LIMITS
 from producer.gateway.reading import ClientDisconnect
 from producer.gateway.state import Gateway, gateway_of
@@ -65,6 +66,10 @@ _LOOKS = {
     "/v1/requests/{id}/stream": jobs.stream,
     "/v1/files/{id}/content": files.content,
     "/v1/batches/{id}": batches.look,
+    "/fleet": page.page,
+    "/fleet/page/{name}": page.part,
+    "/fleet/events": stream.events,
+    "/fleet/jobs/{id}": life.look,
     "/health": catalogue.health,
     "/ready": catalogue.ready,
 }

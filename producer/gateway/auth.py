@@ -6,6 +6,7 @@ from typing import Protocol
 
 from redis.asyncio import Redis
 
+from producer.scope import ALL, Scope
 from protocol import api_keys
 from protocol.api_keys import NamedKey
 from protocol.call import patiently, run
@@ -29,6 +30,13 @@ class Grant:
     models: tuple[str, ...] = ()
     """Empty: all."""
     limits: Limits = NO_LIMITS
+    operator: bool = False
+    """May see all tenants' jobs and batches on the live page, though not what they ask and answer."""
+
+    @property
+    def sight(self) -> Scope:
+        """Whose jobs and batches the live page shows."""
+        return ALL if self.operator else Scope(self.tenant)
 
     @property
     def bucket(self) -> Bucket | None:
@@ -76,7 +84,7 @@ class StoredKeys:
         if record is None or record.revoked_ms:
             return None
         named = NamedKey(digest, record)
-        grant = Grant(record.tenant, named.id, record.priorities, record.models, record.limits)
+        grant = Grant(record.tenant, named.id, record.priorities, record.models, record.limits, record.operator)
         self._kept[digest] = (now, grant)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
@@ -118,7 +126,7 @@ class Everybody:
 
     def __init__(self, tenant: str = "default") -> None:
         """All act for `tenant`."""
-        self._grant = Grant(tenant, "")
+        self._grant = Grant(tenant, "", operator=True)
 
     async def find(self, key: str) -> Grant | None:
         """The same for each key, and for none."""

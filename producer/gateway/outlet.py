@@ -29,7 +29,7 @@ class Outlet:
         """Nothing is sent before the first write, or the end of the hold."""
         self._send = send
         self._pace = pace
-        self._headers = [(name.encode(), value.encode()) for name, value in (_HEADERS | headers).items()]
+        self._headers = [(name.encode(), value.encode()) for name, value in (HEADERS | headers).items()]
         self._loop = asyncio.get_running_loop()
         self._spoke_at = self._loop.time()
         self._beat: asyncio.Task[None] | None = None
@@ -71,7 +71,7 @@ class Outlet:
         await self._send({"type": "http.response.body", "body": COMMENT, "more_body": True})
 
 
-_HEADERS = {
+HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
     # Proxies would gather what is meant to come at once.

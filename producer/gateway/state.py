@@ -10,6 +10,7 @@ from producer.gateway.auth import Grant, KeyRing
 from producer.gateway.failures import Forbidden, Unauthenticated, closing_down
 from producer.gateway.hosts import names_us
 from producer.gateway.leaving import Leavings
+from producer.gateway.live.watch import Watch, reading
 from producer.gateway.metrics import Metrics
 from producer.gateway.outlet import Pace
 from producer.gateway.shares import Shares
@@ -67,6 +68,7 @@ class Gateway:
         self.leavings = Leavings(fleet, self.stays)
         self.metrics = Metrics(new_registry())
         self.uploads = Shares(self.options.uploads)
+        self.watch = Watch(reading(fleet.redis))
         self.closing = False
 
     async def admit(self, connection: HTTPConnection) -> Grant:
@@ -107,6 +109,7 @@ class Gateway:
     async def shut(self, grace_s: float, last_s: float = 5.0) -> None:
         """Let what is being answered end within `grace_s` seconds; then tell the rest how to go on elsewhere."""
         self.closing = True
+        self.watch.close()
         if not await self.stays.until_empty(grace_s):
             self.stays.end_all()
             await self.stays.until_empty(last_s)

@@ -31,6 +31,7 @@ local function take_lead(P, token, lead_ms, gap_ms)
   if leader and leader ~= token then
     local left = redis.call('PTTL', leader_key(P))
     if left < 0 or left > gap_ms then redis.call('PEXPIRE', leader_key(P), gap_ms) end
+    redis.call('HSET', clock_key(P), 'standby', int(now_ms()))
     return false
   end
   redis.call('SET', leader_key(P), token, 'PX', lead_ms)

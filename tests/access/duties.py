@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol import access, api_keys, batch_reads, durability, functions, keys, outlook, reads, watch
+from protocol import access, api_keys, batch_reads, durability, functions, keys, outlook, overview_reads, reads, watch
 from protocol.access import Role
 from protocol.batches import BatchChange, BatchName, BatchSpec, BatchStatus
 from protocol.call import Call
@@ -41,7 +41,8 @@ def roles() -> dict[str, Role]:
     worker = access.worker("w1")
     own = replace(worker, grants=[grant.replace(PLACE, "w1") for grant in worker.grants])
     made = access.users(["t"], [])
-    beside = [grant for grant in made["gateway"].grants if grant not in access.producer(access.ANY_TENANT).grants]
+    as_producer = {*access.producer(access.ANY_TENANT).grants} - {*made["metrics"].grants}
+    beside = [grant for grant in made["gateway"].grants if grant not in as_producer]
     gateway = replace(made["gateway"], grants=beside)
     found = {name: made[name] for name in ("producer-t", "subscriber-t", "scheduler", "metrics", "runner")}
     return found | {"worker": own, "gateway beside a producer": gateway}
@@ -94,6 +95,13 @@ def _status(_: Driver) -> list[Call[Any]]:
     found += [watch.lane_members(shard, Priority.HIGH, 1), reads.lane_depth(shard, Priority.HIGH)]
     found += [reads.waiting_job(shard, ref), outlook.published(shard), reads.leases(shard)]
     return [*found, reads.worker_record(shard, "w1")]
+
+
+def _overview(_: Driver) -> list[Call[Any]]:
+    """What live views read beside that."""
+    found: list[Call[Any]] = [overview_reads.is_led(SHARD), overview_reads.held_jobs(SHARD, "w1", 1)]
+    found += [overview_reads.standby_ms(SHARD), overview_reads.submitted_ms(HANDLE), overview_reads.running_batches(1)]
+    return [*_status(_), *found, batch_reads.batch_record(BATCH)]
 
 
 def _beats(_: Driver) -> list[Call[Any]]:
@@ -180,7 +188,8 @@ def _an_ended_batch(driver: Driver) -> None:
 
 
 def _asks_of_a_gateway(_: Driver) -> list[Call[Any]]:
-    return [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
+    found: list[Call[Any]] = [api_keys.find("a"), api_keys.count(), reads.followers([HANDLE])]
+    return [*found, reads.dead_entries(SHARD, 1)]
 
 
 DUTIES: dict[str, list[Duty]] = {
@@ -209,9 +218,9 @@ DUTIES: dict[str, list[Duty]] = {
         Duty("tick-long-lead", _long_lead, lambda _: [tick_as()]),
         Duty("reads", _waiting, _reads_of_a_scheduler),
     ],
-    "metrics": [Duty("status", _waiting, _status)],
+    "metrics": [Duty("status", _waiting, _overview)],
     "runner": [],
-    "gateway beside a producer": [Duty("keys", _waiting, _asks_of_a_gateway)],
+    "gateway beside a producer": [Duty("keys", _waiting, _asks_of_a_gateway), Duty("page", _waiting, _overview)],
 }
 DUTIES["producer-t"] += [
     Duty("batches", _no_batch, lambda _: [functions.batch_create(BATCH, BATCH_SPEC), *_reads_of_batches()]),

@@ -1,7 +1,7 @@
 """Gateways in the test's own loop, and what tests ask them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,7 +102,7 @@ class SentEvent:
         return choices[0].get("text") or (choices[0].get("delta") or {}).get("content") or ""
 
 
-async def events(lines: AsyncIterator[str]) -> AsyncIterator[SentEvent]:
+async def events(lines: AsyncIterator[str]) -> AsyncGenerator[SentEvent, None]:
     """The events of a stream, as browsers read them: the last id stays until there is another."""
     place, name, data = "", "", []
     async for line in lines:

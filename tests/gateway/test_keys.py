@@ -140,14 +140,14 @@ async def test_a_gateway_can_tell_whether_there_ever_were_keys(fleet: Fleet) -> 
 
 async def test_everybody_counts_for_no_key() -> None:
     grant = await Everybody().find("")
-    assert grant == Grant("default", "")
+    assert grant == Grant("default", "", operator=True)
     assert grant.bucket is None
 
 
 async def test_the_first_key_closes_a_gateway_that_was_open_and_a_revocation_opens_none(fleet: Fleet) -> None:
     clock = Turned()
     ring = UntilFirstKey(StoredKeys(fleet.redis, 5, clock), clock)
-    assert await ring.find("") == Grant("default", "")
+    assert await ring.find("") == Grant("default", "", operator=True)
     secret, key = await create_key(fleet, tenant="acme")
     clock.now += FRESH_S
     assert await ring.find("") is None

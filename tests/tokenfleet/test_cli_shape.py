@@ -21,7 +21,21 @@ KEYS = ("keys create", "keys list", "keys revoke")
 JOBS = ("submit", "follow", "cancel", "job", "explain")
 FILES = ("batch run", "batch validate", "batch reconcile")
 BATCHES = tuple(f"batch {word}" for word in ("submit", "list", "show", "watch", "cancel", "results", "delete"))
-PRINTING = ("demo", "up", *JOBS, "status", *OPERATING, *REVIVING, *KEYS, "simulate", "replay", *FILES, *BATCHES)
+PRINTING = (
+    "demo",
+    "up",
+    *JOBS,
+    "status",
+    "top",
+    "doctor",
+    *OPERATING,
+    *REVIVING,
+    *KEYS,
+    "simulate",
+    "replay",
+    *FILES,
+    *BATCHES,
+)
 COMMANDS = ("scheduler", "worker", "acl", "batch-runner", "gateway", *PRINTING)
 HEAVY = ("arq", "redis", "pydantic", "structlog", "rich", "numpy", "xllamacpp", "aiohttp", "psutil", "uvloop")
 

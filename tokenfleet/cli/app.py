@@ -145,6 +145,8 @@ A fleet:       tokenfleet up
         "job": Entry("tokenfleet.cli.job", "Show where a job is and how it got there."),
         "explain": Entry("tokenfleet.cli.explain", "Say why a job waits, or why it ran where it did."),
         "status": Entry("tokenfleet.cli.status", "Show lanes and workers."),
+        "top": Entry("tokenfleet.cli.top", "Watch lanes, workers and batches live in the terminal."),
+        "doctor": Entry("tokenfleet.cli.doctor", "Check a set-up, and say what to change."),
         "workers": Entry("tokenfleet.cli.workers", "Show workers; promote, rest, sleep, wake or drain one."),
         "dead": Entry("tokenfleet.cli.dead", "List, show and replay jobs that were set aside."),
         "simulate": Entry("tokenfleet.cli.simulate", "Try a fleet, a load or a policy out, in virtual time."),

@@ -9,6 +9,7 @@ class Exit(IntEnum):
     """How a command ended."""
 
     CLEAN = 0
+    UNWELL = 1
     INVALID = 2
     FAILED = 3
     UNAVAILABLE = 4
@@ -18,6 +19,7 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.CLEAN: "done, nothing failed",
+    Exit.UNWELL: "the doctor found something that fails",
     Exit.INVALID: "invalid input, setup or usage; nothing was done",
     Exit.FAILED: "finished, and a job or some rows failed, were cancelled or expired",
     Exit.UNAVAILABLE: "Redis or the fleet is unavailable, full, or did not answer in time; or the disk is full",

@@ -33,6 +33,7 @@ def command() -> None:
 @click.option("--tokens", type=_COUNT, default=0, help="So many a minute, of prompts and answers.")
 @click.option("--jobs", type=_COUNT, default=0, help="So many at once, waiting and running.")
 @click.option("--bytes", "size", type=_COUNT, default=0, help="So many of the bodies of these jobs, in all.")
+@click.option("--operator", is_flag=True, help="Sees all tenants' jobs on the live page, not their texts.")
 @click.option("--note", default="", help="A line of your own, for the list.")
 @shared_options
 @json_option
@@ -61,7 +62,7 @@ def create(**given: Any) -> None:  # noqa: ANN401 - the options above
         requests_a_minute=given["requests"], tokens_a_minute=given["tokens"], jobs=given["jobs"], bytes=given["size"]
     )
     priorities = [Priority(name) for name in given["priorities"]]
-    what = {"tenant": given["tenant"], "models": given["models"], "note": given["note"]}
+    what = {"tenant": given["tenant"], "models": given["models"], "note": given["note"], "operator": given["operator"]}
     secret, key = with_fleet(lambda fleet: create_key(fleet, priorities=priorities, limits=limits, **what))
     if wants_json():
         print_json({"key": secret, **as_json(key)})
@@ -83,7 +84,7 @@ def list_() -> None:
       tokenfleet keys list
 
     With --json, one object a line: `id`, `last_four`, `tenant`, `priorities`, `models` (empty: all), `limits`
-    (0: none), `note`, `created_ms` and `revoked_ms` (Redis's clock; 0: it is good).
+    (0: none), `operator`, `note`, `created_ms` and `revoked_ms` (Redis's clock; 0: it is good).
 
     \b
     Exit codes: 0 listed, 4 Redis is away.

@@ -38,7 +38,9 @@ def as_json(key: NamedKey) -> JsonObject:
 def _may(key: NamedKey) -> str:
     priorities, models = key.record.priorities, key.record.models
     words = [] if set(priorities) == set(Priority) else [", ".join(priorities)]
-    return "; ".join([*words, *([", ".join(map(harmless, models))] if models else [])]) or "all"
+    words += [", ".join(map(harmless, models))] if models else []
+    seen = "; sees all tenants" if key.record.operator else ""
+    return ("; ".join(words) or "all") + seen
 
 
 def _limits(limits: Limits) -> str:

@@ -21,6 +21,7 @@ class Tally:
     def __init__(self) -> None:
         """Begin with none."""
         self._flights: dict[int, Flight] = {}
+        self._generated_before = 0
 
     def open(self, prompt_tokens: int) -> Flight:
         """A request goes out; count its tokens on what this returns, and close that."""
@@ -30,7 +31,8 @@ class Tally:
 
     def close(self, flight: Flight) -> None:
         """A request is over."""
-        self._flights.pop(id(flight), None)
+        if self._flights.pop(id(flight), None):
+            self._generated_before += flight.generated_tokens
 
     def load(self, slots: int, resident_bytes: int = 0) -> EngineLoad:
         """The figures; what exceeds the engine's slots waits, and a request without a token holds no KV yet."""
@@ -40,5 +42,6 @@ class Tally:
             running=running,
             waiting=len(flights) - running,
             kv_used_tokens=sum(f.prompt_tokens + f.generated_tokens for f in flights if f.generated_tokens),
+            generated_tokens=self._generated_before + sum(flight.generated_tokens for flight in flights),
             resident_bytes=resident_bytes,
         )

@@ -98,6 +98,7 @@ class SimEngine:
         model = str(request.body.get("model") or "sim")
         writer = ChunkWriter(request.endpoint, request.request_id, model, int(time.time()))
         if self._profile.instant:
+            self._sums["generated_tokens"] += sum(answer.tokens for answer in job.answers)
             yield writer.whole(job) if job.answers else embeddings(request, job, model)
             return
         stream = self._open(request.request_id, job)
@@ -210,7 +211,6 @@ class SimEngine:
             self._deliver(step)
 
     def _deliver(self, step: Step) -> None:
-        self._sums["generated_tokens"] += sum(step.emitted.values())
         self._sums["preemptions"] += len(step.preempted)
         for name, cached_tokens in step.admitted.items():
             if name in self._streams:
@@ -222,6 +222,7 @@ class SimEngine:
         for name in step.emitted:
             if name in self._streams:
                 stream, index = self._streams[name]
+                self._sums["generated_tokens"] += bool(stream.job.answers)
                 stream.events.put_nowait(Event(index, "token"))
         for name in step.finished:
             if name in self._streams:

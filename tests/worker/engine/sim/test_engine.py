@@ -137,6 +137,14 @@ async def test_requests_run_together_and_the_rest_waits(stepping: SimEngine) -> 
     assert (load.running, load.waiting, load.kv_used_tokens) == (0, 0, 0)
 
 
+async def test_all_tokens_are_counted_until_it_starts_anew(stepping: SimEngine) -> None:
+    for choices in (1, 3):
+        await collect(stepping, chat("Hi", max_tokens=10, ignore_eos=True, n=choices))
+    assert (await stepping.load()).generated_tokens == 40
+    await stepping.start()
+    assert (await stepping.load()).generated_tokens == 0
+
+
 async def test_a_crash_ends_what_runs_and_a_start_begins_anew(stepping: SimEngine) -> None:
     reader = stepping.generate(chat("Hi", ignore_eos=True, max_tokens=10_000))
     await anext(reader)

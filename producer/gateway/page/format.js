@@ -1,0 +1,42 @@
+// Numbers and times as people read them.
+
+const counts = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const shorts = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
+
+export const NOTHING = "–";
+
+export function count(value) {
+  return value == null ? NOTHING : counts.format(value);
+}
+
+/** 12,345 as 12.3K: for what changes too fast to read each digit. */
+export function short(value) {
+  return value == null ? NOTHING : shorts.format(value);
+}
+
+export function percent(share) {
+  return share == null ? NOTHING : `${Math.round(100 * share)} %`;
+}
+
+export function milliseconds(value) {
+  if (value == null) return NOTHING;
+  return value < 1000 ? `${Math.round(value)} ms` : seconds(value / 1000);
+}
+
+export function seconds(value) {
+  if (value == null) return NOTHING;
+  if (value < 60) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
+  const [minutes, rest] = [Math.floor(value / 60), Math.round(value % 60)];
+  if (minutes < 60) return `${minutes} min ${rest} s`;
+  const [hours, left] = [Math.floor(minutes / 60), minutes % 60];
+  return hours < 48 ? `${hours} h ${left} min` : `${Math.floor(hours / 24)} days`;
+}
+
+export function clock(ms) {
+  return new Date(ms).toLocaleTimeString("en-GB");
+}
+
+export function moment(ms) {
+  const then = new Date(ms);
+  return `${then.toISOString().slice(0, 10)} ${clock(ms)}`;
+}

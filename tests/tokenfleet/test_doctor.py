@@ -1,0 +1,315 @@
+"""`tokenfleet doctor`: each finding on a real server that is set up wrongly, and none on one that is set up well."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from protocol import access, functions, library, reads, store
+from protocol.access import Role
+from protocol.access_probe import UNASKED, probes
+from protocol.call import Call, run_sync
+from protocol.messages import ModelRecord
+from protocol.settings import Settings
+from tests.support.builders import tick_as
+from tests.support.driver import Driver
+from tests.support.servers import Server, free_port, redis7_binary, valkey_binary
+from tokenfleet.cli import main as cli
+from tokenfleet.doctor.examine import examine
+from tokenfleet.doctor.finding import Finding
+from tokenfleet.doctor.rights import roles_for
+from tokenfleet.doctor.view import as_json
+
+GOOD = ("--maxmemory", "1gb", "--maxmemory-policy", "noeviction", "--client-output-buffer-limit", "pubsub 64mb 16mb 60")
+PATIENT = functions.TickTimes(lead_ms=600_000, lease_ms=600_000, gap_ms=600_000)
+EVERYWHERE = "*"
+Change = Callable[[Driver], object]
+
+
+@contextmanager
+def running(folder: Path, *extra: str, append_only: bool = True, binary: Path | None = None) -> Iterator[Server]:
+    server = Server(binary or valkey_binary(), folder, append_only=append_only, extra=[*GOOD, *extra])
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def well(driver: Driver) -> None:
+    """A library, a leader and a standby, a worker that takes jobs."""
+    run_sync(driver.redis, Call(("FUNCTION", "LOAD", "REPLACE", library.source()), bool))
+    driver.run(functions.register("m", ModelRecord(pool="pool")))
+    # However slow this machine is, leader, standby and worker were heard just now.
+    assert driver.run(tick_as(times=PATIENT)).leads
+    assert not driver.run(tick_as("another", times=PATIENT)).leads
+    driver.join(lease_ms=PATIENT.lead_ms)
+    ahead_ms = driver.run(reads.store_time_ms()) + PATIENT.lead_ms
+    driver.redis.hset("tf:{pool.0}:clock", "standby", str(ahead_ms))
+    driver.redis.hset("tf:{pool.0}:worker:w1", "at", str(ahead_ms))
+
+
+async def examined(url: str, **more: Any) -> list[Finding]:
+    redis = store.connect(url)
+    try:
+        return await examine(redis, more.pop("settings", Settings(redis_url=url)), **more)
+    finally:
+        await redis.aclose()
+
+
+def levels(findings: list[Finding]) -> dict[str, str]:
+    """The worst level of each check."""
+    order = ("ok", "warn", "fail")
+    found: dict[str, str] = {}
+    for finding in findings:
+        found[finding.check] = max(found.get(finding.check, "ok"), finding.level, key=order.index)
+    return found
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("good")) as server:
+        yield server
+
+
+@pytest.fixture
+def driver(good: Server) -> Iterator[Driver]:
+    """On the well set-up server, as it was before each test."""
+    with good.client() as client:
+        client.flushall()
+        yield Driver(client)
+
+
+async def test_a_good_set_up_has_nothing_to_change(good: Server, driver: Driver, tmp_path: Path) -> None:
+    well(driver)
+    settings = Settings(redis_url=good.url, store=tmp_path)
+    findings = await examined(good.url, settings=settings)
+    assert [finding for finding in findings if finding.level != "ok"] == []
+    checks = {
+        "reach",
+        "clock",
+        "network",
+        "door",
+        "version",
+        "primary",
+        "memory",
+        "eviction",
+        "aof",
+        "fsync",
+        "buffers",
+    }
+    assert {finding.check for finding in findings} == checks | {
+        *("acl", "library", "leader", "standby", "workers", "engine", "models", "dead", "store"),
+    }
+    assert len(await redis_keys(driver)) > 0
+    assert as_json(findings)["ok"] is True
+
+
+async def redis_keys(driver: Driver) -> list[bytes]:
+    return list(driver.redis.scan_iter())
+
+
+def config(*words: str) -> Change:
+    return lambda driver: driver.redis.execute_command("CONFIG", "SET", *words)  # type: ignore[no-untyped-call]  # redis-py 5
+
+
+def dead(driver: Driver) -> None:
+    handle, attempt = driver.running("dead")
+    for _ in range(3):
+        driver.run(functions.requeue(handle, attempt, "w1", "strike"))
+        driver.lead()
+        driver.join(join=False)
+        if driver.job(handle).state.terminal:
+            return
+        attempt = driver.restarted(handle)
+
+
+WRONG: dict[str, tuple[Change, str, str, str]] = {
+    "no limit of memory": (config("maxmemory", "0"), "memory", "warn", "maxmemory"),
+    "full": (config("maxmemory", "1mb"), "memory", "fail", "maxmemory"),
+    "evicts": (config("maxmemory-policy", "allkeys-lru"), "eviction", "fail", "noeviction"),
+    "no append-only file": (config("appendonly", "no"), "aof", "fail", "appendonly yes"),
+    "never syncs": (config("appendfsync", "no"), "fsync", "warn", "everysec"),
+    "small buffers": (config("client-output-buffer-limit", "pubsub 8mb 1mb 60"), "buffers", "warn", "64mb"),
+    "boundless buffers": (config("client-output-buffer-limit", "pubsub 0 0 0"), "buffers", "warn", "64mb"),
+    "no library": (lambda d: d.redis.function_flush(), "library", "fail", "scheduler"),
+    "no leader": (lambda d: d.redis.delete("tf:{pool.0}:leader"), "leader", "fail", "tokenfleet scheduler"),
+    "no standby": (lambda d: d.redis.hdel("tf:{pool.0}:clock", "standby"), "standby", "warn", "second scheduler"),
+    "no worker": (lambda d: d.redis.delete("tf:{pool.0}:workers"), "workers", "warn", "Start one"),
+    "no worker for jobs": (
+        lambda d: (d.submit(), d.redis.delete("tf:{pool.0}:workers")),
+        *("workers", "fail", "Start one"),
+    ),
+    "all stand by": (lambda d: (d.submit(), d.join(join=False, state="warm")), "workers", "fail", "promote"),
+    "a silent worker": (lambda d: d.redis.hset("tf:{pool.0}:worker:w1", "at", "1"), "silent", "warn", "its host"),
+    "a lost worker": (lambda d: d.redis.zadd("tf:{pool.0}:workers", {"w1": 1}), "silent", "warn", "its host"),
+    "a dead engine": (lambda d: d.join(join=False, state="unhealthy"), "engine", "fail", "its log"),
+    "an engine that loads": (lambda d: d.join(join=False, state="loading"), "engine", "warn", "its log"),
+    "a model without a worker": (
+        lambda d: d.redis.hset("tf:{pool.0}:worker:w1", "models", '["other"]'),
+        *("models", "warn", "Start a worker"),
+    ),
+    "dead jobs": (dead, "dead", "warn", "tokenfleet dead list"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_each_fault_is_found_and_says_what_to_change(good: Server, driver: Driver, name: str) -> None:
+    change, check, level, advice = WRONG[name]
+    names = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "client-output-buffer-limit")
+    before = {one: told[one] for one in names if isinstance(told := driver.redis.config_get(one), dict)}
+    well(driver)
+    try:
+        change(driver)
+        findings = await examined(good.url)
+    finally:
+        for one, value in before.items():
+            driver.redis.config_set(one, value)
+    told = [finding for finding in findings if (finding.check, finding.level) == (check, level)]
+    assert told, findings
+    assert advice in told[0].advice
+    assert as_json(findings)["ok"] is (level != "fail")
+
+
+async def test_an_old_library_is_told_from_none(good: Server, driver: Driver) -> None:
+    well(driver)
+    older = f"{library.source()}\n-- older"
+    driver.redis.function_load(older, replace=True)
+    (found,) = [finding for finding in await examined(good.url) if finding.check == "library"]
+    assert (found.level, "another version" in found.said) == ("fail", True)
+
+
+async def test_a_redis_that_is_away_is_a_finding(tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    assert levels(await examined(url, settings=Settings(redis_url=url, store=tmp_path))) == {
+        "network": "ok",
+        "reach": "fail",
+        "store": "ok",
+    }
+
+
+def test_the_command_fails_when_redis_is_away() -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    result = CliRunner().invoke(cli, ["doctor", "--json", "--redis-url", url])
+    assert (result.exit_code, json.loads(result.output)["ok"]) == (1, False)
+
+
+async def test_a_clock_that_is_off_is_found(good: Server, driver: Driver) -> None:
+    well(driver)
+    for seconds, level in ((0.5, "ok"), (-5.0, "warn"), (5.0, "warn"), (600.0, "fail"), (-600.0, "fail")):
+
+        def wall_s(seconds: float = seconds) -> float:
+            return time.time() + seconds
+
+        assert levels(await examined(good.url, wall_s=wall_s))["clock"] == level, seconds
+
+
+async def test_an_open_door_is_found(tmp_path: Path) -> None:
+    with running(tmp_path, "--bind", EVERYWHERE, "--protected-mode", "no") as server:
+        assert levels(await examined(server.url))["door"] == "fail"
+    with running(tmp_path, "--bind", EVERYWHERE, "--protected-mode", "yes") as server:
+        assert levels(await examined(server.url))["door"] == "ok"
+
+
+async def test_a_replica_is_found_and_asked_for_nothing_that_only_a_primary_does(
+    good: Server, driver: Driver, tmp_path: Path
+) -> None:
+    well(driver)
+    with running(tmp_path, "--replicaof", f"127.0.0.1 {good.port}", append_only=False) as replica:
+        findings = await examined(replica.url)
+    assert [finding.check for finding in findings if finding.level == "fail"] == ["primary", "aof"]
+
+
+async def test_redis_7_0_can_not_wait_for_its_disk(tmp_path: Path) -> None:
+    binary = redis7_binary()
+    if binary is None:
+        pytest.skip("no redis-server of version 7 or above on the path")
+    with running(tmp_path, binary=binary) as server:
+        assert levels(await examined(server.url))["version"] in ("warn", "ok")
+
+
+@dataclass
+class Users:
+    """Users that a test makes on a server, gone at its end."""
+
+    driver: Driver
+    names: list[str] = field(default_factory=list)
+
+    def add(self, name: str, role: Role, *more: str) -> None:
+        words = ("ACL", "SETUSER", name, "reset", "on", ">pw", *role.rules.split(), *more)
+        self.driver.redis.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        self.names.append(name)
+
+
+@pytest.fixture
+def users(driver: Driver) -> Iterator[Users]:
+    made = Users(driver)
+    yield made
+    driver.redis.execute_command("ACL", "DELUSER", *made.names)  # type: ignore[no-untyped-call]  # as above
+
+
+def as_user(server: Server, name: str) -> str:
+    return server.url.replace("redis://", f"redis://{name}:pw@")
+
+
+@pytest.mark.parametrize(
+    "name", ["producer-t", "subscriber-t", "worker-w1", "scheduler", "gateway", "runner", "metrics"]
+)
+async def test_the_users_of_the_acl_file_may_do_their_roles(
+    good: Server, driver: Driver, users: Users, name: str
+) -> None:
+    well(driver)
+    before = sorted(await redis_keys(driver))
+    users.add(name, access.users(["t"], ["w1"])[name])
+    findings = await examined(as_user(good, name))
+    assert [finding.level for finding in findings if finding.check == "acl"] == ["ok"]
+    assert levels(findings)["reach"] == "ok"
+    assert sorted(await redis_keys(driver)) == before
+
+
+async def test_a_right_that_is_missing_is_named(good: Server, driver: Driver, users: Users) -> None:
+    well(driver)
+    role = access.worker("w1")
+    less = Role(role.plain, [grant.replace("+xread ", "") for grant in role.grants], role.channels)
+    users.add("worker-w1", less)
+    (found,) = [finding for finding in await examined(as_user(good, "worker-w1")) if finding.check == "acl"]
+    assert (found.level, "xread tf:{*}:inbox:*.w1" in found.said) == ("fail", True)
+    assert "tokenfleet acl" in found.advice
+
+
+async def test_a_user_is_held_against_another_role_by_name(good: Server, driver: Driver, users: Users) -> None:
+    well(driver)
+    users.add("metrics", access.metrics())
+    assert levels(await examined(as_user(good, "metrics")))["acl"] == "ok"
+    assert levels(await examined(as_user(good, "metrics"), role="scheduler"))["acl"] == "fail"
+
+
+async def test_a_wrong_password_is_told(good: Server, driver: Driver, users: Users) -> None:
+    users.add("metrics", access.metrics())
+    (found,) = [f for f in await examined(as_user(good, "metrics").replace(":pw@", ":no@")) if f.check == "reach"]
+    assert (found.level, "password" in found.said) == ("fail", True)
+    del driver
+
+
+@pytest.mark.parametrize("name", list(access.users(["t"], ["w1"])))
+def test_every_right_is_asked_about(name: str) -> None:
+    """A new command in a role needs an answer here: how it is asked without changing anything."""
+    role = access.users(["t"], ["w1"])[name]
+    asked = {right.split()[0] for right in probes(role)}
+    granted = {word[1:] for grant in role.grants for word in grant.strip("()").split() if word.startswith("+")}
+    assert granted - asked <= UNASKED
+
+
+def test_a_user_is_asked_for_the_role_that_it_is_called_after() -> None:
+    assert list(roles_for("worker-gpu-0", "", "")) == ["worker"]
+    assert list(roles_for("metrics", "", "")) == ["metrics"]
+    assert list(roles_for("default", "", "")) == ["scheduler", "worker", "gateway", "runner"]
+    assert list(roles_for("default", "producer", "acme")) == ["producer"]
+    assert any("job:acme:" in grant for grant in roles_for("default", "producer", "acme")["producer"].grants)
+    assert any("inbox:*.gpu-0" in grant for grant in roles_for("worker-gpu-0", "", "")["worker"].grants)

@@ -1,0 +1,1 @@
+"""A fleet that is watched live in a terminal."""
