@@ -194,11 +194,12 @@ def test_the_metrics_profile_has_each_file_and_scrapes_each_role() -> None:
     used = [config["source"] for each in SERVICES.values() for config in each.get("configs", [])]
     assert sorted(used) == sorted(COMPOSE["configs"])
     assert all((ROOT / entry["file"]).is_file() for entry in COMPOSE["configs"].values())
-    roles, _ = yaml.safe_load((ROOT / "deploy" / "observe" / "prometheus.yml").read_text())["scrape_configs"]
-    (found,) = roles["dns_sd_configs"]
-    assert found["names"] == OURS
-    ports = {SERVICES[name]["environment"]["TOKENFLEET_METRICS_PORT"] for name in OURS}
-    assert ports == {str(found["port"])}
+    scraped = yaml.safe_load((ROOT / "deploy" / "observe" / "prometheus.yml").read_text())["scrape_configs"]
+    (roles,), (gateways,) = (config["dns_sd_configs"] for config in scraped)
+    assert sorted(roles["names"] + gateways["names"]) == sorted(OURS)
+    ports = {SERVICES[name]["environment"]["TOKENFLEET_METRICS_PORT"] for name in roles["names"]}
+    assert ports == {str(roles["port"])}
+    assert SERVICES["gateway"]["ports"] == [f"127.0.0.1:{gateways['port']}:{gateways['port']}"]
     # Where Grafana looks for dashboards is where they are put.
     (provider,) = yaml.safe_load((ROOT / "deploy" / "observe" / "grafana-boards.yml").read_text())["providers"]
     boards = [config["target"] for config in SERVICES["grafana"]["configs"] if config["target"].endswith(".json")]

@@ -131,7 +131,7 @@ async def test_the_fleet_of_the_file_serves_a_job_and_a_batch(
         watched = run(["batch", "watch", submitted.stdout.strip()])
         assert watched.returncode == 0, watched.stdout
         for name in ROLES:
-            assert Scrape(site.metrics[name]).own, name
+            assert Scrape(port if name == "gateway" else site.metrics[name]).own, name
     assert site.refusals() == []
 
 
