@@ -1,6 +1,7 @@
 """A job's trace, over real processes: the caller's span, and under it each hop's."""
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -65,7 +66,10 @@ async def test_a_streamed_job_is_seen_from_its_caller_to_its_end(
     told = {span.name: span for span in await spans(collector, parent, len(HOPS))}
     record = await record_of(job)
 
-    assert tuple(told) == HOPS
+    assert sorted(told) == sorted(HOPS)
+    begins = [told[name].begin_s for name in HOPS]
+    # Redis tells whole milliseconds, and two clocks are read.
+    assert all(after >= before - 0.002 for before, after in pairwise(begins)), begins
     assert {span.parent for span in told.values()} == {f"{parent.get_span_context().span_id:016x}"}
     services = [told[name].service for name in HOPS]
     assert services == ["caller", "tokenfleet-worker", "tokenfleet-scheduler", *["tokenfleet-worker"] * 3]
