@@ -13,6 +13,7 @@ from rich.table import Table
 from producer.batch import BatchEnd, BatchSummary
 from producer.batch import Progress as BatchProgress
 from tokenfleet.cli.durations import in_words
+from tokenfleet.plain import plain
 
 PLAIN_EVERY_S = 5.0
 BAR_WIDTH = 40
@@ -123,7 +124,9 @@ def as_panel(news: BatchProgress, now: datetime) -> RenderableType:
 
 def as_table(summary: BatchSummary) -> RenderableType:
     """The figures at the end."""
-    table = Table(title=f"{summary.batch_id}: {summary.state}", title_justify="left", show_header=False)
+    table = Table(
+        title=plain(f"{summary.batch_id}: {summary.state}", "table.title"), title_justify="left", show_header=False
+    )
     table.add_column()
     table.add_column(justify="right")
     table.add_row("rows in / out / failed", f"{summary.rows_in} / {summary.rows_out} / {summary.rows_failed}")
@@ -140,7 +143,7 @@ def as_table(summary: BatchSummary) -> RenderableType:
     table.add_row("rows/s", f"{summary.rows_per_s:,.1f}")
     table.add_row("tokens/s", f"{summary.tokens_per_s:,.1f}")
     for worker, jobs in sorted(summary.jobs_by_worker.items()):
-        table.add_row(f"jobs of {worker}", str(jobs))
+        table.add_row(plain(f"jobs of {worker}"), str(jobs))
     return Group(table, _waits(summary)) if len(summary.total_ms) or len(summary.queue_ms) else table
 
 

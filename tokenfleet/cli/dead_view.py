@@ -14,6 +14,7 @@ from protocol.messages import AttemptRecord, JobRecord
 from protocol.wire import JsonObject
 from tokenfleet.cli import job as job_view
 from tokenfleet.cli.durations import moment
+from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
 
 
@@ -24,8 +25,8 @@ def as_table(jobs: Sequence[SetAside]) -> RenderableType:
     table = _table("handle", "when", "error", "strikes", "model")
     for job in jobs:
         record = job.record
-        strikes, model = (str(record.strikes), harmless(record.spec.model)) if record else ("-", "-")
-        table.add_row(str(job.handle), moment(job.at_ms), harmless(job.code), strikes, model)
+        strikes, model = (str(record.strikes), record.spec.model) if record else ("-", "-")
+        table.add_row(plain(str(job.handle)), moment(job.at_ms), plain(job.code), strikes, plain(model))
     return table
 
 
@@ -55,8 +56,8 @@ def info_as_text(info: DeadInfo) -> RenderableType:
 def _attempts(history: Sequence[AttemptRecord]) -> Table:
     table = _table("attempt", "worker", "fault", "why", "when")
     for attempt in history:
-        who = str(attempt.attempt), harmless(attempt.worker)
-        table.add_row(*who, attempt.fault, harmless(attempt.why), moment(attempt.at_ms))
+        who = str(attempt.attempt), plain(attempt.worker)
+        table.add_row(*who, plain(attempt.fault), plain(attempt.why), moment(attempt.at_ms))
     return table
 
 

@@ -13,6 +13,7 @@ from protocol.states import State
 from protocol.wire import JsonObject
 from scheduler.policy.explain import Candidate, Explanation, Obstacle, Verdict
 from tokenfleet.cli.durations import in_words
+from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
 
 VERDICTS = {
@@ -71,7 +72,7 @@ def _lines(pairs: list[tuple[str, str]]) -> Table:
     table.add_column(overflow="fold")
     for name, value in pairs:
         if value:
-            table.add_row(name, Text(harmless(value)))
+            table.add_row(name, plain(value))
     return table
 
 
@@ -107,7 +108,7 @@ def _workers(candidates: tuple[Candidate, ...]) -> RenderableType:
     for one in candidates:
         style = "" if one.obstacle is None else "dim"
         reason = OBSTACLES[one.obstacle] if one.obstacle else ""
-        table.add_row(harmless(one.label), *_figures(one), f"{one.held}/{one.slots}", reason, style=style)
+        table.add_row(plain(one.label), *_figures(one), f"{one.held}/{one.slots}", reason, style=style)
     return table
 
 

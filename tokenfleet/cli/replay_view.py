@@ -7,7 +7,7 @@ from rich.text import Text
 from protocol.wire import JsonObject
 from scheduler.policy.replay import Comparison, Tally
 from tokenfleet.cli.durations import in_words
-from tokenfleet.terminal import harmless
+from tokenfleet.plain import plain
 
 
 def as_table(comparison: Comparison) -> RenderableType:
@@ -19,15 +19,15 @@ def as_table(comparison: Comparison) -> RenderableType:
     table.add_column("policy", overflow="fold")
     for heading in ("starts", "elsewhere", "not then", "sooner", "refused", "p50", "p99"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row(*_row(comparison.recorded, f"{harmless(comparison.recorded.name)} (recorded)"), style="bold")
+    table.add_row(*_row(comparison.recorded, f"{comparison.recorded.name} (recorded)"), style="bold")
     for tally in comparison.others:
         table.add_row(*_row(tally, tally.name))
     return Group(Text(f"{comparison.rounds:,} rounds in {lasted}", "dim"), table)
 
 
-def _row(tally: Tally, name: str) -> list[str]:
+def _row(tally: Tally, name: str) -> list[RenderableType]:
     counts = (tally.assigned, tally.elsewhere, tally.withheld, tally.added, tally.refused)
-    return [name, *(f"{count:,}" for count in counts), _ms(tally.predicted(0.5)), _ms(tally.predicted(0.99))]
+    return [plain(name), *(f"{count:,}" for count in counts), _ms(tally.predicted(0.5)), _ms(tally.predicted(0.99))]
 
 
 def _ms(value: float | None) -> str:

@@ -7,9 +7,9 @@ from rich.table import Table
 
 from protocol.wire import JsonObject
 from tokenfleet.cli.durations import in_words
+from tokenfleet.plain import plain
 from tokenfleet.simulate.plan import Plan
 from tokenfleet.simulate.summary import Summary
-from tokenfleet.terminal import harmless
 
 Runs = Mapping[str, Summary]
 """By the policy's name."""
@@ -20,7 +20,7 @@ _EXTRA = ("cancelled", "unfinished", "reruns", "offline_tokens")
 def as_tables(plan: Plan, runs: Runs) -> RenderableType:
     """A row for each policy, and how busy each worker was."""
     first = next(iter(runs.values()))
-    title = f"{harmless(plan.trace.name)} ×{plan.scale:g}: {first.requests:,} requests in {in_words(first.seconds)}"
+    title = f"{plan.trace.name} ×{plan.scale:g}: {first.requests:,} requests in {in_words(first.seconds)}"
     table = _table(
         f"{title}; times in ms", "policy", "goodput", "first p50", "p99", "token p50", "p99", "refused", "hits"
     )
@@ -36,7 +36,7 @@ def as_tables(plan: Plan, runs: Runs) -> RenderableType:
 def _busy(runs: Runs) -> Table:
     table = _table("busy", "worker", *runs)
     for worker in next(iter(runs.values())).utilisation:
-        table.add_row(worker, *(f"{run.utilisation.get(worker, 0):.0%}" for run in runs.values()))
+        table.add_row(plain(worker), *(f"{run.utilisation.get(worker, 0):.0%}" for run in runs.values()))
     return table
 
 
@@ -45,7 +45,7 @@ def _ms(run: Summary) -> list[str]:
 
 
 def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1), header_style="dim")
+    table = Table(title=plain(title, "table.title"), title_justify="left", box=None, padding=(0, 1), header_style="dim")
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     return table

@@ -10,6 +10,7 @@ from protocol.messages import WorkerRecord
 from protocol.wire import JsonObject
 from tokenfleet.cli.durations import in_words
 from tokenfleet.cli.workers_view import state_text
+from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
 
 BAR_WIDTH = 12
@@ -67,7 +68,7 @@ def _apart(shard: ShardStatus) -> list[Text]:
 def _worker(worker: WorkerRecord, now_ms: int) -> list[RenderableType]:
     report = worker.report
     return [
-        harmless(worker.label),
+        plain(worker.label),
         state_text(worker, now_ms),
         f"{worker.held}/{worker.slots}",
         _bar(report.load_score, "red" if report.load_score >= FULL else "green"),

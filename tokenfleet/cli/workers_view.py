@@ -10,7 +10,7 @@ from producer.workers import PlacedWorker, Roster, state_of
 from protocol.messages import LoadReport, WorkerRecord
 from protocol.wire import JsonObject
 from tokenfleet.cli.durations import in_words
-from tokenfleet.terminal import harmless
+from tokenfleet.plain import plain
 
 ID_SHOWN = 8
 """Characters of an id: enough to name one, and the beginning of an id names a worker."""
@@ -50,8 +50,8 @@ def _doing(placed: list[PlacedWorker], now_ms: int) -> Table:
     for worker in (entry.record for entry in placed):
         report = worker.report
         table.add_row(
-            harmless(worker.label),
-            worker.id[:ID_SHOWN],
+            plain(worker.label),
+            plain(worker.id[:ID_SHOWN]),
             state_text(worker, now_ms),
             f"{worker.held}/{worker.slots}",
             str(report.running),
@@ -67,7 +67,7 @@ def _history(placed: list[PlacedWorker]) -> Table:
     table = _table("worker", "time in each state", "models")
     for worker in (entry.record for entry in placed):
         times = ", ".join(f"{state} {in_words(seconds)}" for state, seconds in worker.report.state_s.items())
-        table.add_row(harmless(worker.label), harmless(times) or "-", harmless(", ".join(worker.models)) or "-")
+        table.add_row(plain(worker.label), plain(times or "-"), plain(", ".join(worker.models) or "-"))
     return table
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from producer.batch import Waits
 from protocol.states import Priority
 from protocol.wire import JsonObject
+from tokenfleet.plain import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def _waits(jobs: Sequence[JobTimes]) -> Table:
 def _workers(jobs: Sequence[JobTimes]) -> Table:
     table = _table("Who ran them", "worker", "jobs")
     for worker, count in _jobs_by_worker(jobs).items():
-        table.add_row(worker, str(count))
+        table.add_row(plain(worker), str(count))
     return table
 
 

@@ -12,6 +12,7 @@ from producer.overview import BatchView, LaneView, ShardView, WorkerView
 from protocol.batches import BatchStatus
 from tokenfleet.cli.durations import in_words
 from tokenfleet.cli.workers_view import STATE_STYLES
+from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ def _worker(worker: WorkerView) -> list[RenderableType]:
     if worker.report_age_ms > STALE_MS:
         state.append(f" {in_words(worker.report_age_ms / 1000)}", "red")
     return [
-        harmless(worker.label),
+        plain(worker.label),
         state,
         bar(worker.load_score, "red" if worker.load_score >= FULL else "green"),
         f"{worker.held}/{worker.slots}",
@@ -107,15 +108,15 @@ def _device(worker: WorkerView) -> str:
     return " ".join(part for part in (use, heat) if part) or "-"
 
 
-def _job(worker: WorkerView) -> list[str]:
-    return [harmless(str(worker.jobs[0])) if worker.jobs else "-"]
+def _job(worker: WorkerView) -> list[RenderableType]:
+    return [plain(str(worker.jobs[0])) if worker.jobs else "-"]
 
 
 def _batch(batch: BatchView, width: int) -> list[RenderableType]:
     done = batch.completed + batch.failed
     ended_badly = batch.status in (BatchStatus.FAILED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
     return [
-        batch.id if width >= WIDE else batch.id[:ID_SHOWN],
+        plain(batch.id if width >= WIDE else batch.id[:ID_SHOWN]),
         str(batch.status),
         bar(done / batch.rows if batch.rows else 0.0, "red" if ended_badly else "green"),
         f"{done:,}/{batch.rows:,}" if batch.rows else "-",

@@ -22,7 +22,7 @@ async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progres
 
     from tokenfleet.batch_progress import progress_on
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     last: list[Progress] = []
 
     def keep(news: "Progress") -> None:
@@ -49,7 +49,7 @@ def end(summary: "BatchSummary", target: str) -> Exit:
 
     from tokenfleet.batch_progress import advice, as_table
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if summary.was_over:
         failed = f", {summary.rows_failed} of them failed" if summary.rows_failed else ""
         console.print(f"{summary.batch_id} had completed before: {summary.rows_out} rows{failed}", soft_wrap=True)

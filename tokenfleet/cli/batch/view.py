@@ -10,6 +10,7 @@ from protocol.batches import BatchRecord, BatchStatus
 from protocol.wire import JsonObject
 from tokenfleet.cli.durations import moment, short_moment
 from tokenfleet.cli.exits import Exit
+from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
 
 MOST_ERRORS = 100
@@ -70,8 +71,8 @@ def as_table(records: Sequence[BatchRecord]) -> RenderableType:
         counts = record.counts
         done = f"{counts.completed + counts.failed}/{counts.total or '?'}"
         created = short_moment(record.times_ms[BatchStatus.VALIDATING])
-        model = harmless(record.model or record.spec.model or "")
-        table.add_row(record.name.id, created, str(record.status), done, str(counts.failed), model)
+        model = plain(record.model or record.spec.model or "")
+        table.add_row(plain(record.name.id), created, str(record.status), done, str(counts.failed), model)
     return table
 
 
