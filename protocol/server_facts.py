@@ -34,8 +34,13 @@ class ServerFacts:
 
 
 def server_facts() -> Call[ServerFacts]:
-    """Ask for them."""
+    """Ask for them alone: a user who may ask about the server may ask so. Redis before 7.0 takes one section."""
     return Call(("INFO", "server", "memory", "persistence", "replication"), _facts)
+
+
+def server_facts_of_all() -> Call[ServerFacts]:
+    """The same of all that the server tells: every version answers."""
+    return Call(("INFO",), _facts)
 
 
 def _facts(told: Mapping[str, Any]) -> ServerFacts:

@@ -10,7 +10,7 @@ from producer.overview_reader import OverviewReader
 from protocol import library, overview_reads, reads
 from protocol.call import Call, run, run_all, value_of
 from protocol.errors import FleetError, NotAllowed, ProtocolViolation, StoreUnavailable
-from protocol.server_facts import anyone_may_do_anything, server_config, server_facts
+from protocol.server_facts import anyone_may_do_anything, server_config, server_facts, server_facts_of_all
 from protocol.settings import Settings
 from tokenfleet.doctor import fleet, here, server
 from tokenfleet.doctor.finding import Finding, fail, ok, warn
@@ -33,11 +33,14 @@ async def examine(
         role: what its user is to do; by default what it is called after.
         wall_s: this host's clock, in seconds since 1970.
     """
+    found: list[Finding] = []
     try:
-        return [finding async for finding in _all(redis, settings, role, wall_s)]
+        async for finding in _all(redis, settings, role, wall_s):
+            found.append(finding)  # noqa: PERF401 - what was found before an error is kept
     except FleetError as error:
         lost = fail("reach", error.message, error.hint or "Is it the right address?")
-        return [here.of_way(settings.store_url), lost, here.of_store(settings.store)]
+        found = [*(found or [here.of_way(settings.store_url)]), lost, here.of_store(settings.store)]
+    return found
 
 
 async def _all(redis: Redis, settings: Settings, role: str, wall_s: Callable[[], float]) -> AsyncIterator[Finding]:
@@ -74,7 +77,10 @@ async def _way_and_clock(redis: Redis, wall_s: Callable[[], float]) -> list[Find
 
 
 async def _server(redis: Redis) -> list[Finding]:
-    facts, config = await _seen(redis, server_facts()), await _seen(redis, server_config())
+    facts = await _seen(redis, server_facts())
+    if facts is None:
+        facts = await _seen(redis, server_facts_of_all())
+    config = await _seen(redis, server_config())
     anyone = await _seen(redis, anyone_may_do_anything())
     found: list[Finding] = []
     if facts is None:
@@ -103,6 +109,8 @@ async def _library(redis: Redis) -> Finding:
         state = await library.state(redis)
     except NotAllowed:
         return warn("library", "the function library can't be seen", _AS_OPERATOR)
+    except ProtocolViolation:
+        return fail("library", "this server has no functions: nothing can be submitted", server.NEW_ENOUGH)
     advice = "Start a scheduler of this version: it loads its library."
     if state == "missing":
         return fail("library", "Redis has no function library: nothing can be submitted", advice)

@@ -6,6 +6,7 @@ from protocol.server_facts import ServerConfig, ServerFacts
 from tokenfleet.doctor.finding import Finding, fail, ok, warn
 
 OLDEST, KNOWS_WAITAOF = (7, 0), (7, 2)
+NEW_ENOUGH = "Use Valkey, or Redis 7.0 or later."
 NEARLY_FULL = 0.9
 PUBSUB_HARD, PUBSUB_SOFT = 64 * 2**20, 16 * 2**20
 """What a follower may have waiting for it: some seconds of many streams."""
@@ -24,7 +25,7 @@ def of_facts(facts: ServerFacts) -> Iterator[Finding]:
 def _version(facts: ServerFacts) -> Finding:
     said = f"{facts.product} {'.'.join(map(str, facts.version))}"
     if facts.speaks < OLDEST:
-        return fail("version", f"{said} has no functions", "Use Valkey, or Redis 7.0 or later.")
+        return fail("version", f"{said} has no functions", NEW_ENOUGH)
     if facts.speaks < KNOWS_WAITAOF:
         advice = "Use Valkey or Redis 7.2 for them, or add a replica, or set appendfsync always."
         return warn("version", f"{said} can't tell when a write is on its disk: durable submits need that", advice)
