@@ -24,6 +24,7 @@ from protocol.states import Priority
 JOBS_SHOWN = 32
 """So many entries of each inbox are read."""
 BATCHES_SHOWN = 50
+"""Of all tenants."""
 ENDED_KEPT_MS = 60_000
 """A batch that was seen running is shown for so long after its end."""
 _PER_SHARD = 5 + 2 * len(Priority)
@@ -123,9 +124,10 @@ class OverviewReader:
         )
 
     def _batches(self, records: Iterator[BatchRecord | None], now_ms: int) -> tuple[BatchView, ...]:
-        """Those that run or have just ended, the newest first; the others' paces are forgotten."""
+        """The newest of those that run or have just ended, the newest first; the others' paces are forgotten."""
         kept = [record for record in records if record and now_ms - _ended_ms(record, now_ms) <= ENDED_KEPT_MS]
         kept.sort(key=lambda record: (record.times_ms[BatchStatus.VALIDATING], record.name.ref), reverse=True)
+        del kept[BATCHES_SHOWN:]
         paces = {record.name: self._paces.get(record.name) or _new_pace(record, now_ms) for record in kept}
         self._paces = paces
         return tuple(_batch(record, paces[record.name], now_ms) for record in kept)

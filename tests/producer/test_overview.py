@@ -190,6 +190,24 @@ async def test_many_batches_are_shown_in_part(driver: Driver, redis: Redis) -> N
         driver.run(functions.batch_cancel(name))
 
 
+@TURNED
+async def test_of_batches_that_take_turns_no_more_are_shown(
+    driver: Driver, redis: Redis, store_clock: StoreClock
+) -> None:
+    reader = OverviewReader(redis)
+    names = [BatchName("t", f"batch_{number}") for number in range(BATCHES_SHOWN + 10)]
+    for name in names:
+        driver.run(functions.batch_create(name, SPEC))
+        store_clock.advance(1)
+    for name in names[:BATCHES_SHOWN]:
+        driver.run(functions.batch_take(name, "me", 60_000))
+    assert {batch.id for batch in (await reader.look()).batches} == {name.id for name in names[:BATCHES_SHOWN]}
+    for name in names[BATCHES_SHOWN:]:
+        driver.run(functions.batch_take(name, "me", 90_000))
+    seen = [batch.id for batch in (await reader.look()).batches]
+    assert seen == [name.id for name in names[10:]][::-1]
+
+
 async def test_a_tenants_own_redis_user_may_not_look(real_driver: Driver, redis_url: str) -> None:
     """Its rights are its own jobs': lanes and workers' inboxes are others' too."""
     rules = ("reset", "on", ">pw", *access.producer("t").rules.split())
