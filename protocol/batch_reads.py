@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from protocol import keys, wire
+from protocol import keys, reads, wire
 from protocol.batches import (
     BatchCounts,
     BatchError,
@@ -23,17 +23,19 @@ _STATUS_AT = "at:"
 
 
 def batch_record(name: BatchName) -> Call[BatchRecord | None]:
-    """A batch as it stands; None when there is none of this name."""
+    """A batch as it stands, with the time of its beginning; None when there is none of this name."""
     return Call(("HGETALL", keys.batch(name)), lambda reply: _record(name, reply) if reply else None)
 
 
 def _record(name: BatchName, reply: Mapping[bytes, bytes]) -> BatchRecord:
     text = {field.decode(): value.decode() for field, value in reply.items()}
     times = {
-        BatchStatus(field.removeprefix(_STATUS_AT)): int(value)
+        BatchStatus(field.removeprefix(_STATUS_AT)): reads.moment(value)
         for field, value in text.items()
         if field.startswith(_STATUS_AT)
     }
+    if BatchStatus.VALIDATING not in times:
+        raise ValueError("nobody created it")
     read: dict[str, Callable[[str], Any]] = {
         "counts": BatchCounts.model_validate_json,
         "usage": BatchUsage.model_validate_json,
@@ -41,7 +43,7 @@ def _record(name: BatchName, reply: Mapping[bytes, bytes]) -> BatchRecord:
         "output_file_id": str,
         "error_file_id": str,
         "model": str,
-        "takes": int,
+        "takes": reads.moment,
     }
     given = {field: reader(text[field]) for field, reader in read.items() if field in text}
     spec = BatchSpec.model_validate_json(text["spec"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from protocol import keys
+from protocol import keys, reads
 from protocol.batches import BatchName
 from protocol.call import Call
 from protocol.errors import FleetError
@@ -18,7 +18,7 @@ def is_led(shard: Shard) -> Call[bool]:
 
 def standby_ms(shard: Shard) -> Call[int]:
     """When a dispatcher last asked for the lead and another had it, in ms of Redis's clock; 0 for never."""
-    return Call(("HGET", keys.clock(shard), "standby"), lambda reply: int(reply or 0))
+    return Call(("HGET", keys.clock(shard), "standby"), lambda reply: reads.moment(reply or b"0"))
 
 
 def held_jobs(shard: Shard, worker_id: str, count: int) -> Call[tuple[Handle, ...]]:
@@ -34,7 +34,9 @@ def held_jobs(shard: Shard, worker_id: str, count: int) -> Call[tuple[Handle, ..
 
 def submitted_ms(handle: Handle) -> Call[int | None]:
     """When a job was submitted, in ms of Redis's clock; None when it is gone."""
-    return Call(("HMGET", keys.job(handle), "submitted"), lambda reply: None if reply[0] is None else int(reply[0]))
+    return Call(
+        ("HMGET", keys.job(handle), "submitted"), lambda reply: None if reply[0] is None else reads.moment(reply[0])
+    )
 
 
 def running_batches(count: int) -> Call[list[BatchName]]:

@@ -42,6 +42,18 @@ class LaneEntry:
     score: float
 
 
+def moment(text: str | bytes) -> int:
+    """A time in ms, or a count, as Redis holds it.
+
+    Raises:
+        ValueError: it is none, or too large for any of ours.
+    """
+    value = int(text)
+    if abs(value) > MOST:
+        raise ValueError("too large")
+    return value
+
+
 def store_time_ms() -> Call[int]:
     """Redis's own time."""
     return Call(("TIME",), lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
@@ -85,7 +97,7 @@ def _job_times(reply: Sequence[bytes | None]) -> JobTimes | None:
     worker, *times = reply
     if times[0] is None:
         return None
-    submitted, started, first, finished = (_moment(time or b"0") for time in times)
+    submitted, started, first, finished = (moment(time or b"0") for time in times)
     return JobTimes((worker or b"").decode(), submitted, started, first, finished)
 
 
@@ -96,8 +108,8 @@ def _job_record(reply: Fields) -> JobRecord | None:
     if not reply:
         return None
     text: dict[str, Any] = {name.decode(): value.decode() for name, value in reply.items()}
-    text |= {f"{name}_ms": text[name] for name in _TIMES if name in text}
-    text["first_token_ms"] = text.get("first", 0)
+    text |= {f"{name}_ms": moment(text[name]) for name in _TIMES if name in text}
+    text["first_token_ms"] = moment(text.get("first", "0"))
     text["spec"] = JobSpec.model_validate_json(text["spec"])
     why = text.pop("why", "")
     text["why"] = Why.model_validate_json(why) if why else None
@@ -254,21 +266,9 @@ def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
         return None
     try:
         whole = JobSpec.model_validate_json(spec)
-        return WaitingJob(whole, _moment(submitted), _moment(deadline), _moment(strikes or b"0"), bool(started))
+        return WaitingJob(whole, moment(submitted), moment(deadline), moment(strikes or b"0"), bool(started))
     except ValueError:
         return None
-
-
-def _moment(text: bytes) -> int:
-    """A time in ms, or a count.
-
-    Raises:
-        ValueError: it is none, or too large for any of ours.
-    """
-    value = int(text)
-    if abs(value) > MOST:
-        raise ValueError("too large")
-    return value
 
 
 def _small(text: bytes) -> int:
@@ -293,7 +293,7 @@ def worker_record(shard: Shard, worker_id: str, lease_ms: int = 0) -> Call[Worke
         text: dict[str, Any] = {name.decode(): value.decode() for name, value in reply.items()}
         if "label" not in text:
             return None
-        text |= {"id": worker_id, "lease_ms": lease_ms, "report_ms": text["at"]}
+        text |= {"id": worker_id, "lease_ms": lease_ms, "report_ms": moment(text["at"])}
         text["report"] = LoadReport.model_validate_json(text["report"])
         text["models"] = loads(text.get("models", "[]"))
         return WorkerRecord.model_validate(text)

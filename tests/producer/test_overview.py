@@ -23,6 +23,13 @@ from tests.support.servers import free_port
 from tests.support.store_clock import StoreClock
 
 BATCH = BatchName("t", "batch_1")
+HUGE = "9" * 30
+"""No time of ours, and more than JSON's writer takes."""
+BY_HAND = {
+    "batch_timeless": ("model", "m"),
+    "batch_huge": ("at:validating", HUGE),
+    "batch_odd": ("at:in_progress", "soon"),
+}
 SPEC = BatchSpec(input_file_id="file-1", endpoint="/v1/completions", model="m")
 TURNED = pytest.mark.parametrize("backend", ["fake"], indirect=True)
 """Redis's own time is turned: a real server only lets what is stored grow older."""
@@ -142,16 +149,27 @@ async def test_a_batch_has_progress_and_an_end_in_sight(driver: Driver, redis: R
 async def test_what_was_written_by_hand_hides_nothing(registered: Driver, redis: Redis) -> None:
     registered.running("a")
     registered.join("w2")
-    entry = await redis.xadd(keys.inbox(SHARD, "w1"), {"k": "assign", "j": "\x1b"})
+    await redis.xadd(keys.inbox(SHARD, "w1"), {"k": "assign", "j": "\x1b"})
     await redis.set(keys.inbox(SHARD, "w3"), "text")
     registered.join("w3")
     await redis.hset(keys.worker(SHARD, "w2"), "report", "{")  # type: ignore[misc]  # redis-py's sync and async types
+    registered.submit("huge")
+    await redis.hset(keys.job(a_handle("huge")), "submitted", HUGE)  # type: ignore[misc]  # as above
+    registered.join("w4")
+    await redis.hset(keys.worker(SHARD, "w4"), "at", f"-{HUGE}")  # type: ignore[misc]  # as above
+    for name, (field, value) in BY_HAND.items():
+        registered.run(functions.batch_create(BatchName("t", name), SPEC))
+        await redis.hset(keys.batch(BatchName("t", name)), field, value)  # type: ignore[misc]  # as above
+    await redis.hdel(keys.batch(BatchName("t", "batch_timeless")), "at:validating")  # type: ignore[misc]  # as above
+    registered.run(functions.batch_create(BATCH, SPEC))
     await redis.zadd(keys.LIVING_BATCHES, {"no-batch": 1})
     seen = await OverviewReader(redis).look()
     assert [(worker.id, len(worker.jobs)) for worker in seen.shards[0].workers] == [("w1", 1), ("w3", 0)]
-    assert seen.batches == ()
-    await redis.xdel(keys.inbox(SHARD, "w1"), entry)
-    await redis.delete(keys.inbox(SHARD, "w3"), keys.LIVING_BATCHES)
+    assert [batch.id for batch in seen.batches] == [BATCH.id]
+    assert seen.shards[0].lanes[0].depth == 1
+    assert wire.dumps(seen.to_json())
+    # Nothing that stands there keeps the rules.
+    await redis.flushdb()
 
 
 async def test_a_look_takes_three_round_trips_whatever_there_is(
