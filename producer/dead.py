@@ -1,7 +1,8 @@
 """Jobs that were set aside: what they are, and how it came to that."""
 
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from redis.asyncio import Redis
 
@@ -9,10 +10,11 @@ from producer.scope import ALL, Scope
 from producer.status import shards_of
 from protocol import reads
 from protocol.call import run, run_all, value_of
-from protocol.errors import NotDead, Unreadable
+from protocol.errors import FleetError, NotDead, Unreadable
 from protocol.handle import Handle, Shard
 from protocol.messages import JobRecord, Outcome
 
+T = TypeVar("T")
 PAGE = 100
 """So many entries of a shard are read at once."""
 
@@ -67,20 +69,23 @@ async def _of_shard(redis: Redis, shard: Shard, limit: int, scope: Scope) -> lis
         entries = [entry for entry in page if scope.holds(entry.handle)]
         marks = await run_all(redis, [reads.dead_mark(entry.handle) for entry in entries]) if entries else []
         # The stream is trimmed in blocks: an entry outlives its job by a little.
-        lasting = [entry for entry, mark in zip(entries, marks, strict=True) if value_of(mark) == entry.entry_id]
-        found += [await _set_aside(redis, entry.handle, entry.at_ms) for entry in lasting[: limit - len(found)]]
+        lasting = [entry for entry, mark in zip(entries, marks, strict=True) if _readable(mark) == entry.entry_id]
+        found += await _set_aside(redis, [(entry.handle, entry.at_ms) for entry in lasting[: limit - len(found)]])
         if len(page) < PAGE:
             break
         before = page[-1].entry_id
     return found
 
 
-async def _set_aside(redis: Redis, handle: Handle, at_ms: int) -> SetAside:
-    record: JobRecord | None = None
-    # What was written by hand, or by a version that is gone, is shown all the same.
-    with suppress(Unreadable):
-        record = await run(redis, reads.job_record(handle))
-    return SetAside(handle, at_ms, record)
+async def _set_aside(redis: Redis, jobs: Sequence[tuple[Handle, int]]) -> list[SetAside]:
+    """In one round trip; what was written by hand, or by a version that is gone, is shown all the same."""
+    records = await run_all(redis, [reads.job_record(handle) for handle, _ in jobs]) if jobs else []
+    return [SetAside(handle, at_ms, _readable(record)) for (handle, at_ms), record in zip(jobs, records, strict=True)]
+
+
+def _readable(result: T | FleetError) -> T | None:
+    """The value; None for what was written by hand."""
+    return None if isinstance(result, Unreadable) else value_of(result)
 
 
 async def read_dead(redis: Redis, handle: Handle, *, body: bool = False) -> DeadInfo:
@@ -93,7 +98,7 @@ async def read_dead(redis: Redis, handle: Handle, *, body: bool = False) -> Dead
     mark = await run(redis, reads.dead_mark(handle))
     if not mark:
         raise NotDead("no such job is set aside", "tokenfleet dead list shows those that are.")
-    job = await _set_aside(redis, handle, int(mark.partition("-")[0]))
+    (job,) = await _set_aside(redis, [(handle, int(mark.partition("-")[0]))])
     outcome = await run(redis, reads.outcome(handle))
     stored = await run(redis, reads.stored_body(handle)) if body else None
     return DeadInfo(job, outcome, stored)

@@ -1,5 +1,8 @@
 """Jobs that were set aside: what is listed, what a look at one shows, and what is no more after a replay."""
 
+from itertools import count
+from typing import Any
+
 import pytest
 from redis.asyncio import Redis
 
@@ -73,9 +76,33 @@ async def test_a_replayed_job_is_dead_no_more(fleet: Fleet, worker: TinyWorker) 
 async def test_what_is_gone_is_left_out_and_what_can_not_be_read_is_shown(
     fleet: Fleet, worker: TinyWorker, redis: Redis
 ) -> None:
-    gone, broken = [(await a_dead_job(fleet, worker, own_id)).handle for own_id in ("gone", "broken")]
+    gone, text, broken = [(await a_dead_job(fleet, worker, own_id)).handle for own_id in ("gone", "text", "broken")]
     await redis.delete(keys.job(gone))
+    await redis.set(keys.job(text), "written by hand", ex=60)
     await run(redis, Call(("HSET", keys.job(broken), "spec", "{"), int))
     (listed,) = await list_dead(redis)
     assert (listed.handle, listed.code, listed.record) == (broken, "malformed", None)
     assert (await read_dead(redis, broken)).job == listed
+
+
+async def test_all_of_a_shard_are_read_in_four_round_trips(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live page asks for fifty of them each second."""
+    for number in range(5):
+        await a_dead_job(fleet, worker, f"j{number}")
+    pipeline, command, trips = redis.pipeline, redis.execute_command, count()
+
+    def piped(**how: Any) -> Any:
+        next(trips)
+        return pipeline(**how)
+
+    def commanded(*words: Any, **how: Any) -> Any:
+        next(trips)
+        return command(*words, **how)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+
+    monkeypatch.setattr(redis, "pipeline", piped)
+    monkeypatch.setattr(redis, "execute_command", commanded)
+    assert len(await list_dead(redis)) == 5
+    # The models, the entries, their marks, the records.
+    assert next(trips) == 4
