@@ -20,11 +20,15 @@ class Look:
     set_aside: Sequence[SetAside]
     figures: Figures
     _documents: dict[Scope, JsonObject] = field(default_factory=dict)
+    _wholes: dict[Scope, bytes] = field(default_factory=dict)
     _changes: dict[tuple[Scope, int], bytes] = field(default_factory=dict)
 
     def whole(self, scope: Scope, history: History) -> bytes:
         """All that `scope` may see, with how the figures went."""
-        return dumps({**self._document(scope), "history": history.to_json()})
+        made = self._wholes.get(scope)
+        if made is None:
+            made = self._wholes[scope] = dumps({**self._document(scope), "history": history.to_json()})
+        return made
 
     def since(self, before: Self, scope: Scope) -> bytes:
         """The same for one who has `before`: of each worker's jobs only those that are new, or gone."""
