@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from tests.support.waiting import eventually
 TOP = (sys.executable, "-m", "tokenfleet", "top")
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 60.0
+TOKENS = count(100, 10)
+"""What a worker has generated when it reports again."""
 
 
 @pytest.fixture
@@ -134,15 +138,29 @@ async def top(server: Server, *options: str) -> tuple[int, str, str]:
 
 
 async def test_once_prints_a_look_with_speeds(server: Server, fleet: Driver) -> None:
-    del fleet
-    code, out, _ = await top(server, "--once", "--json")
+    code, out = await once(server, fleet, "--json")
     (told,) = [json.loads(line) for line in out.splitlines()]
     (shard,) = told["shards"]
     assert (code, shard["lanes"]["high"]["depth"], shard["workers"][0]["jobs"]) == (0, 3, ["pool.0.t.a"])
-    code, out, _ = await top(server, "--once")
+    assert told["tokens_per_s"] == shard["workers"][0]["tokens_per_s"] > 0
+    code, out = await once(server, fleet)
     assert code == 0
     assert "label-w1" in out
+    assert re.search(r"^[1-9][\d,]* tokens/s", out, re.MULTILINE)
     assert "\x1b" not in out
+
+
+async def once(server: Server, fleet: Driver, *options: str) -> tuple[int, str]:
+    """Exit code and output, while the worker reports more and more tokens."""
+    looking = asyncio.create_task(top(server, "--once", *options))
+
+    def reported() -> bool:
+        fleet.join(join=False, generated_tokens=next(TOKENS))
+        return looking.done()
+
+    await eventually(reported, WITHIN_S)
+    code, out, _ = await looking
+    return code, out
 
 
 async def test_without_a_terminal_it_says_what_to_add(server: Server) -> None:
