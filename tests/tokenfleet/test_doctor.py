@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,67 +13,22 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisGone
 from redis.exceptions import ResponseError
 
-from protocol import access, functions, library, reads, store
+from protocol import access, functions, library
 from protocol.access import Role
 from protocol.access_probe import UNASKED, probes
-from protocol.call import Call, run_sync
-from protocol.messages import ModelRecord
 from protocol.settings import Settings
-from tests.support.builders import tick_as
 from tests.support.driver import Driver
-from tests.support.servers import Server, free_port, redis7_binary, valkey_binary
+from tests.support.servers import Server, free_port, redis7_binary
+from tests.tokenfleet.doctoring import examined, levels, running, well
 from tokenfleet.cli import main as cli
 from tokenfleet.doctor.examine import examine
-from tokenfleet.doctor.finding import Finding
 from tokenfleet.doctor.rights import roles_for
 from tokenfleet.doctor.view import as_json
 
-GOOD = ("--maxmemory", "1gb", "--maxmemory-policy", "noeviction", "--client-output-buffer-limit", "pubsub 64mb 16mb 60")
-PATIENT = functions.TickTimes(lead_ms=600_000, lease_ms=600_000, gap_ms=600_000)
 EVERYWHERE = "*"
 OF_THE_MACHINE = ("reach", "store")
 """How busy this machine is, and how full its disk, may be a warning and is no test's business."""
 Change = Callable[[Driver], object]
-
-
-@contextmanager
-def running(folder: Path, *extra: str, append_only: bool = True, binary: Path | None = None) -> Iterator[Server]:
-    server = Server(binary or valkey_binary(), folder, append_only=append_only, extra=[*GOOD, *extra])
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-def well(driver: Driver) -> None:
-    """A library, a leader and a standby, a worker that takes jobs."""
-    run_sync(driver.redis, Call(("FUNCTION", "LOAD", "REPLACE", library.source()), bool))
-    driver.run(functions.register("m", ModelRecord(pool="pool")))
-    # However slow this machine is, leader, standby and worker were heard just now.
-    assert driver.run(tick_as(times=PATIENT)).leads
-    assert not driver.run(tick_as("another", times=PATIENT)).leads
-    driver.join(lease_ms=PATIENT.lead_ms)
-    ahead_ms = driver.run(reads.store_time_ms()) + PATIENT.lead_ms
-    driver.redis.hset("tf:{pool.0}:clock", "standby", str(ahead_ms))
-    driver.redis.hset("tf:{pool.0}:worker:w1", "at", str(ahead_ms))
-
-
-async def examined(url: str, **more: Any) -> list[Finding]:
-    redis = store.connect(url)
-    try:
-        return await examine(redis, more.pop("settings", Settings(redis_url=url)), **more)
-    finally:
-        await redis.aclose()
-
-
-def levels(findings: list[Finding]) -> dict[str, str]:
-    """The worst level of each check."""
-    order = ("ok", "warn", "fail")
-    found: dict[str, str] = {}
-    for finding in findings:
-        found[finding.check] = max(found.get(finding.check, "ok"), finding.level, key=order.index)
-    return found
 
 
 @pytest.fixture(scope="module")
