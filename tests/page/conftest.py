@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.async_api import expect
 
 from bench.page.browser import AXE
 from tests.gateway.serving import MODEL, Served, serving
@@ -15,6 +16,8 @@ from tests.tokenfleet.running import up
 REQUIRED = "TOKENFLEET_REQUIRE_BROWSER"
 IMAGES = "TOKENFLEET_IMAGES"
 """Where screenshots go that are to be kept."""
+# As long as the page's own steps may take: five seconds are too few on a machine that does other work too.
+expect.set_options(timeout=60_000)
 
 
 def needed(there: object, what: str) -> None:

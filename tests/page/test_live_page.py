@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from redis.asyncio import Redis
 
 from bench.page.browser import PHONE, grave_faults, opened, shown
@@ -192,6 +192,32 @@ async def test_a_gateway_that_comes_back_is_found_again(sim: Served) -> None:
         sim.gateway.watch = Watch(old._read)
         await expect(page.get_by_role("status").get_by_text("live", exact=True)).to_be_visible()
         await eventually(lambda: sim.gateway.watch._viewers == 1)
+
+
+async def test_a_refusal_is_told_with_its_words_and_asked_again() -> None:
+    why = "the gateway is closing"
+
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=503, json={"error": {"message": why}})
+
+    async with made_up(SyntheticFleet(4, 40).read, 0.2) as url, opened(url) as page:
+        await shown(page, 1)
+        await page.route("**/fleet/events", refuse)
+        await page.reload()
+        status = page.get_by_role("status").first
+        await expect(status).to_have_text(why)
+        await page.unroute("**/fleet/events")
+        await expect(status).to_have_text("live")
+
+
+@pytest.mark.parametrize("name", ["%", ""])
+async def test_an_address_that_names_no_job_shows_the_fleet(name: str) -> None:
+    async with made_up(SyntheticFleet(4, 40).read, 0.2) as url, opened(url) as page:
+        await page.goto(f"{url}/fleet#job={name}")
+        await page.reload()
+        await expect(page.get_by_role("heading", name="Lanes")).to_be_visible()
+        await expect(page.get_by_role("status").first).to_have_text("live")
+        await expect(page.get_by_role("alert")).to_have_text("")
 
 
 @pytest.mark.parametrize(("name", "size", "dark"), [("fleet-dark", (1280, 900), True), ("fleet-phone", PHONE, False)])

@@ -9,6 +9,15 @@ import { follow } from "./tokens.js";
 const ENDED = new Set(["completed", "failed", "cancelled", "expired"]);
 const HASH = "#job=";
 
+/** What a part of an address stands for; nothing where it is malformed. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
+  }
+}
+
 function step({ at, what, bad, after }) {
   const when = el("span", { class: "dim" }, `${clock(at)}, after ${after}`);
   return { node: el("li", { class: bad && "bad" }, `${what} `, when) };
@@ -27,7 +36,8 @@ export class JobView {
 
   /** The job that the page's address names. */
   openNamed() {
-    if (location.hash.startsWith(HASH)) this.open(decodeURIComponent(location.hash.slice(HASH.length)), false);
+    const id = location.hash.startsWith(HASH) && decoded(location.hash.slice(HASH.length));
+    if (id) this.open(id, false);
   }
 
   async open(id, focus = true) {

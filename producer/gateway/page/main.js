@@ -55,9 +55,10 @@ function take(data) {
   drawn = false;
 }
 
-/** Read one stream to its end; true when it had anything. */
+/** Read one stream to its end: whether it had anything, and with which words it was refused. */
 async function readOnce() {
   let any = false;
+  let refusal = "";
   let timer;
   const silent = new AbortController();
   const signal = AbortSignal.any([reading.signal, silent.signal]);
@@ -79,11 +80,18 @@ async function readOnce() {
     }
   } catch (error) {
     if (error instanceof Refused && error.status === 401) throw error;
-    if (!(error instanceof Refused) && error.name !== "AbortError" && error.name !== "TypeError") throw error;
+    if (error instanceof Refused) refusal = error.message;
+    else if (error.name !== "AbortError" && error.name !== "TypeError") throw error;
   } finally {
     clearTimeout(timer);
   }
-  return any;
+  return { any, refusal };
+}
+
+/** Why there is no newer look. */
+function why(refusal) {
+  if (!model.look) return refusal || "the gateway does not answer";
+  return `${refusal || "broken off"}; as of ${clock(model.look.now_ms)}`;
 }
 
 function welcome() {
@@ -110,14 +118,16 @@ async function read() {
   reading = new AbortController();
   const { signal } = reading;
   for (let pause = FIRST_PAUSE_MS; !signal.aborted; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+    let ended;
     try {
-      if (await readOnce()) pause = FIRST_PAUSE_MS;
+      ended = await readOnce();
     } catch (error) {
       if (error instanceof Refused) return askForKey(error.message);
       throw error;
     }
     if (signal.aborted) return;
-    tell(model.look ? `broken off; as of ${clock(model.look.now_ms)}` : "the gateway does not answer", true);
+    if (ended.any) pause = FIRST_PAUSE_MS;
+    tell(why(ended.refusal), true);
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
