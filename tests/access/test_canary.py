@@ -223,7 +223,7 @@ async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path:
             await waiting.cancel()
     texts = made.texts() | {f"told-{number}": text for number, text in enumerate(told)}
     assert texts["record.jsonl"]
-    assert '"level": "debug"' in texts["echo.log"]
+    assert "attempt_failed" in texts["echo.log"]
     assert "vllm_command" in texts["vllm.log"]
     assert "--served-model-name" in texts["ps"]
     assert any("struck_out" in text for text in told)
