@@ -33,7 +33,9 @@ async def followed(url: str, path: str, after: str, *, cut_after: int = 0) -> li
                 async for event in events(stream.aiter_lines()):
                     got.append(event)
                     if len(got) == cut_after:
+                        # What was on its way is lost: else a slow reader would come to the end before the last cut.
                         proxy.reset()
+                        break
             except httpx.TransportError:
                 pass
     return got
