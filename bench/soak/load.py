@@ -1,7 +1,6 @@
 """The clients of a soak, as processes of their own: `python -m bench.soak.load dialogue|batch URL KEPT`."""
 
 import asyncio
-import random
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -35,15 +34,20 @@ async def _fleet(url: str) -> AsyncIterator[Fleet]:
 
 async def dialogue(url: str, kept: int) -> None:
     """Single jobs at a steady rate: submitted, followed, looked at, cancelled, forgotten but for each `kept`th."""
-    chance, loop = random.Random(1), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     async with _fleet(url) as fleet, asyncio.TaskGroup() as group:
         due_s = loop.time()
         for number in count():
-            length = chance.randint(8, 64)
+            length = _length(number)
             job = await fleet.submit(model=MODEL, prompt=f"turn {number}", stream=True, max_tokens=length)
             group.create_task(_one(fleet, job, number, forgotten=not kept or number % kept > 0))
             due_s = max(due_s + 1 / RATE, loop.time() - 1)
             await asyncio.sleep(due_s - loop.time())
+
+
+def _length(number: int) -> int:
+    """In tokens: all from 8 to 64 in turn, also among those that are kept. Drawn ones would make what is kept vary."""
+    return 8 + 7 * number % 57
 
 
 async def _one(fleet: Fleet, job: Job, number: int, *, forgotten: bool) -> None:
