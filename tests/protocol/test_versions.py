@@ -1,6 +1,7 @@
 """Workers and libraries of two versions beside each other, as while a fleet is upgraded."""
 
 from protocol import functions, keys
+from protocol.call import fcall
 from protocol.functions import FinishReply
 from protocol.handle import Handle
 from tests.support.builders import completed
@@ -14,9 +15,7 @@ OLD_REPLY = 8
 def asked_as_before(driver: Driver, handle: Handle, attempt: int, worker: str) -> list[object]:
     """What an older worker hears as it starts an attempt."""
     names = [keys.job(handle), keys.body(handle), keys.workers(handle.shard), keys.tokens(handle)]
-    reply = driver.redis.fcall("tf1_start", len(names), *names, handle.ref, str(attempt), worker)
-    assert isinstance(reply, list)
-    return reply
+    return driver.run(fcall("start", names, (handle.ref, attempt, worker), list))
 
 
 def test_an_older_worker_hears_what_it_can_read_and_the_next_one_of_the_lost_attempt(
