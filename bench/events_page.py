@@ -40,6 +40,9 @@ these names and never changes with what it is about. A line about a job has `job
 `attempt`; all lines of an attempt have both. No line has a prompt or an answer in it. `TOKENFLEET_LOG_LEVEL` chooses
 the least level.
 
+A handle is `pool.number.tenant.id`: `job` names the tenant. So does `tokenfleet.job` of each span of a traced job, and
+spans go to whatever collector `OTEL_EXPORTER_OTLP_ENDPOINT` names: choose tenants' names that may be read there.
+
 | level | read it |
 | --- | --- |
 | error | now: it does not mend itself |

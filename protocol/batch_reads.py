@@ -71,9 +71,9 @@ def idle_batches(now_ms: int) -> Call[list[BatchName]]:
     return _due(keys.LIVING_BATCHES, now_ms)
 
 
-def living_batches() -> Call[list[BatchName]]:
-    """All that have not ended."""
-    return Call(("ZRANGE", keys.LIVING_BATCHES, 0, -1), _names)
+def living_batches(most: int = 0) -> Call[list[BatchName]]:
+    """Those that have not ended: all, or the first `most`."""
+    return Call(("ZRANGE", keys.LIVING_BATCHES, 0, most - 1), _names)
 
 
 def outdated_batches(now_ms: int) -> Call[list[BatchName]]:

@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     """`auto`: coloured in a terminal, JSON elsewhere."""
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     """Where a scheduler, worker or batch runner answers Prometheus's `GET /metrics`; 0: nowhere."""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: str = Field(default="127.0.0.1", min_length=1)
 
     store: OptionalPath = None
     """The folder of batches' files, which producers and batch runners share."""

@@ -12,13 +12,15 @@ from redis.asyncio import Redis
 
 from protocol import reads, watch
 from protocol.call import Call, run_all, value_of
-from protocol.errors import FleetError
+from protocol.errors import FleetError, NotAllowed
 from protocol.handle import Shard
 from protocol.states import Priority, State, WorkerState
 from protocol.watch import Store, Tally
 from scheduler.read import Snapshot
 
 SHARD = ("pool", "shard")
+FRESH_S = 15.0
+"""What was read longer ago is told no more: a leader that Redis does not hear does not know how its shard is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,13 @@ class Look:
 
     Attributes:
         depths: jobs in each lane.
-        dead: jobs that are set aside.
+        dead: jobs that are set aside; None where this Redis user may not count them.
         tally: what the functions have counted.
         store: how the server is; None where this Redis user may not ask.
     """
 
     depths: Mapping[Priority, int]
-    dead: int
+    dead: int | None
     tally: Tally
     store: Store | None = None
 
@@ -49,30 +51,39 @@ async def look(redis: Redis, shard: Shard) -> Look:
     *depths, dead, tally, store = await run_all(redis, calls)
     by_priority = {priority: value_of(depth) for priority, depth in zip(Priority, depths, strict=True)}
     told = None if isinstance(store, FleetError) else store
-    return Look(by_priority, value_of(dead), value_of(tally), told)
+    return Look(by_priority, None if isinstance(dead, NotAllowed) else value_of(dead), value_of(tally), told)
 
 
 class Led:
-    """A shard as its leader last saw it.
-
-    Attributes:
-        look: None until it has kept house for the first time.
-    """
+    """A shard as its leader last saw it."""
 
     def __init__(self) -> None:
         """Nothing seen yet."""
-        self.look: Look | None = None
+        self._look: Look | None = None
         self._snapshot: Snapshot | None = None
-        self._at_s = monotonic()
+        self._kept_s = self._looked_s = self._at_s = monotonic()
+
+    def kept(self) -> None:
+        """Redis has said that the lead is ours."""
+        self._kept_s = monotonic()
+
+    def looked(self, look: Look) -> None:
+        """Keep what was found while keeping house."""
+        self._look, self._looked_s = look, monotonic()
 
     def saw(self, snapshot: Snapshot) -> None:
         """Keep what only a round sees; it is counted when somebody asks."""
         self._snapshot, self._at_s = snapshot, monotonic()
 
     @property
-    def seen(self) -> bool:
-        """Whether there was a round; what is known before is half of it."""
-        return self._snapshot is not None
+    def leads(self) -> bool:
+        """Whether Redis has said lately that the lead is ours."""
+        return _fresh(self._kept_s)
+
+    @property
+    def look(self) -> Look | None:
+        """The last one; None before the first round, since what is known then is half of it, and once either is old."""
+        return self._look if self._snapshot and _fresh(self._looked_s) and _fresh(self._at_s) else None
 
     def workers(self, state: str) -> int:
         """How many are in it."""
@@ -88,6 +99,10 @@ class Led:
             return 0.0
         since_ms = min(job.submitted_ms for job in lanes[0])
         return max(0.0, (snapshot.now_ms - since_ms) / 1000 + ago_s)
+
+
+def _fresh(since_s: float) -> bool:
+    return monotonic() - since_s <= FRESH_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +189,7 @@ class LedShards(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Each family, also an empty one."""
-        seen = [(shard, led, look) for shard, led in list(self._led.items()) if led.seen and (look := led.look)]
+        seen = [(shard, led, look) for shard, led in list(self._led.items()) if (look := led.look)]
         for family in _FAMILIES:
             labels = (*SHARD, family.label) if family.label else SHARD
             kind = CounterMetricFamily if family.counter else GaugeMetricFamily

@@ -66,6 +66,10 @@ class Metrics:
         closed = (*by_priority, "reason")
         self.closed = Counters(name("windows_closed"), "Batch windows that closed.", closed, own)
         self.windows = Histograms(name("window_jobs"), "Jobs that went as a window closed.", by_priority, JOBS, own)
+        self._by_shard: tuple[Counters | Histograms, ...] = (
+            *(self.leads, self.steps, self.failures, self.assigned, self.retried, self.waits, self.refused),
+            *(self.parked, self.closed, self.windows),
+        )
         registry.register(LedShards(self.led))
 
     def of(self, shard: Shard) -> "ShardMetrics":
@@ -73,6 +77,14 @@ class Metrics:
         if shard not in self._shards:
             self._shards[shard] = ShardMetrics(self, shard)
         return self._shards[shard]
+
+    def forget(self, shard: Shard) -> None:
+        """It is gone, and so are its series."""
+        here = shard.pool, str(shard.number)
+        if self._shards.pop(shard, None):
+            self.leader.remove(*here)
+            for instrument in self._by_shard:
+                instrument.forget(*here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,8 @@ class ShardMetrics:
 
     def __init__(self, all_: Metrics, shard: Shard) -> None:
         here = shard.pool, str(shard.number)
-        self._leader, self._leads = all_.leader.labels(*here), all_.leads.of(*here)
+        all_.leader.labels(*here).set_function(self._leads_now)
+        self._leads = all_.leads.of(*here)
         self._failures = all_.failures.of(*here)
         self._steps = [all_.steps.of(*here, step) for step in STEPS]
         self._parked = {reason: all_.parked.of(*here, reason) for reason in ParkReason}
@@ -111,18 +124,20 @@ class ShardMetrics:
 
     def lead_taken(self) -> None:
         """This scheduler leads from now on."""
-        self._leader.set(1)
         self._leads.inc()
         self._led[self._shard] = Led()
 
+    def lead_kept(self) -> None:
+        """Redis has heard that it goes on leading."""
+        self._led[self._shard].kept()
+
     def lead_lost(self) -> None:
         """Another leads: what the shard holds is its to tell."""
-        self._leader.set(0)
         self._led.pop(self._shard, None)
 
     def looked(self, look: Look) -> None:
         """The leader kept house."""
-        self._led[self._shard].look = look
+        self._led[self._shard].looked(look)
 
     def failed(self) -> None:
         """A round broke off."""
@@ -153,3 +168,7 @@ class ShardMetrics:
     def refused(self, job: JobView) -> None:
         """The job was ended: it can't meet its target."""
         self._by[job.priority].refused.inc()
+
+    def _leads_now(self) -> float:
+        led = self._led.get(self._shard)
+        return float(led is not None and led.leads)

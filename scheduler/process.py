@@ -30,7 +30,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
     failpoints.arm()
     tracing.start("scheduler")
     try:
-        with served(settings.metrics_port, settings.metrics_host, partial(_metrics, settings)) as metrics:
+        with served("scheduler", settings.metrics_port, settings.metrics_host, partial(_metrics, settings)) as metrics:
             uvloop.run(_until_told(settings, pools, recording, metrics))
     finally:
         if recording:

@@ -130,3 +130,6 @@ class _Pools:
         if stopped:
             await asyncio.wait([one.task for one in stopped])
         await asyncio.gather(*(one.end() for one in stopped))
+        if self._metrics:
+            for shard in shards:
+                self._metrics.forget(shard)

@@ -11,13 +11,13 @@ from redis.asyncio import Redis
 from protocol import failpoints, library, watch
 from protocol.call import Call, run
 from protocol.cancellation import cancelled
-from protocol.errors import FleetError, LibraryMissing, StoreUnavailable
+from protocol.errors import FleetError, LibraryMissing, NotAllowed, StoreUnavailable
 from protocol.functions import Ticked, tick
 from protocol.handle import Shard
 from protocol.log import get_logger
 from protocol.store import BLOCK_MS
 from scheduler.led import look
-from scheduler.metrics import Metrics
+from scheduler.metrics import Metrics, ShardMetrics
 from scheduler.outage import Backoff, Outage
 from scheduler.record import Recording
 from scheduler.rules import Rules
@@ -62,6 +62,8 @@ class ShardLoop:
         self._backoff = Backoff()
         # Whether jobs may be put off that could come back, and whether there is room for them.
         self._put_off = self._recalls = False
+        # Whether this term has told that it may not count everything.
+        self._denied = False
 
     @property
     def leads(self) -> bool:
@@ -131,20 +133,35 @@ class ShardLoop:
             recorder = self._recording.of(self._shard, self._rules) if self._recording else None
             if self._metrics:
                 self._metrics.lead_taken()
-                self._next_look = 0.0
+                self._next_look, self._denied = 0.0, False
             self._term = Term(self._redis, self._shard, self._token, self._rules, self._log, recorder, self._metrics)
         elif not ticked.leads and self._term:
             self._stand_by("another_leads")
+        if ticked.leads and self._metrics:
+            self._metrics.lead_kept()
         if ticked.expired:
             self._log.info("jobs_expired", count=ticked.expired)
         if ticked.ripened:
             self._log.debug("jobs_ripened", count=ticked.ripened)
         if self._term and self._metrics and began >= self._next_look:
             self._next_look = began + LOOK_S
-            # Whatever an ACL keeps from being counted stops no dispatch.
-            with suppress(FleetError):
-                self._metrics.looked(await look(self._redis, self._shard))
+            await self._look(self._metrics)
         self._next_tick = began + self._until_next_tick_s(ticked)
+
+    async def _look(self, metrics: ShardMetrics) -> None:
+        """Whatever an ACL keeps from being counted stops no dispatch, and is told once a term."""
+        denied = False
+        try:
+            found = await look(self._redis, self._shard)
+            metrics.looked(found)
+            denied = found.dead is None
+        except NotAllowed:
+            denied = True
+        except FleetError:
+            pass
+        if denied and not self._denied:
+            self._log.warning("count_denied")
+            self._denied = True
 
     def _tick_call(self, lead_ms: int, *, recall: bool = False) -> Call[Ticked]:
         rules = self._rules

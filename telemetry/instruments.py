@@ -60,23 +60,27 @@ class Instrument(Collector, Generic[S]):
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self._name, self._meaning, self._labels = name, meaning, labels
-        self._series: dict[tuple[str, ...], S] = {}
-        self._heads: dict[tuple[str, ...], list[str]] = {}
+        self._series: dict[tuple[str, ...], tuple[S, list[str]]] = {}
         registry.register(self)
 
     def of(self, *values: str) -> S:
         """The series with these labels, at zero when it is new: keep it, looking it up takes time."""
         if values not in self._series:
-            self._heads[values] = list(self._lines_of(dict(zip(self._labels, values, strict=True))))
-            self._series[values] = self._new()
-        return self._series[values]
+            heads = list(self._lines_of(dict(zip(self._labels, values, strict=True))))
+            self._series[values] = self._new(), heads
+        return self._series[values][0]
+
+    def forget(self, *first: str) -> None:
+        """Drop all series whose labels begin with these."""
+        for values in [values for values in self._series if values[: len(first)] == first]:
+            del self._series[values]
 
     def text(self) -> str:
         """All series, as `generate_latest` would write what `collect` has."""
         kind, name = self._kind()
         lines = [f"# HELP {name} {self._meaning}\n# TYPE {name} {kind}\n"]
-        for values, series in list(self._series.items()):
-            for head, value in zip(self._heads[values], self._values(series), strict=True):
+        for series, heads in list(self._series.values()):
+            for head, value in zip(heads, self._values(series), strict=True):
                 lines.append(f"{head} {_number(value)}\n")
         return "".join(lines)
 
@@ -110,7 +114,7 @@ class Counters(Instrument[Count]):
     def collect(self) -> Iterator[Metric]:
         """All series."""
         metric = CounterMetricFamily(self._name, self._meaning, labels=self._labels)
-        for values, count in list(self._series.items()):
+        for values, (count, _) in list(self._series.items()):
             metric.add_metric(values, count.value)
         yield metric
 
@@ -148,7 +152,7 @@ class Histograms(Instrument[Bars]):
     def collect(self) -> Iterator[Metric]:
         """All series."""
         metric = HistogramMetricFamily(self._name, self._meaning, labels=self._labels)
-        for values, bars in list(self._series.items()):
+        for values, (bars, _) in list(self._series.items()):
             metric.add_metric(values, list(zip(self._words, accumulate(bars.counts), strict=True)), bars.sum)
         yield metric
 

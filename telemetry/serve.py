@@ -1,5 +1,6 @@
 """Figures over HTTP, for Prometheus."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ from prometheus_client import (
 )
 
 from protocol.errors import SetupError
+from protocol.log import get_logger
 from telemetry.instruments import Registry
 
 PATH = "/metrics"
@@ -30,7 +32,8 @@ M = TypeVar("M")
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler], role: str) -> None:
+        self._log = get_logger(role)
         self.address_family = AF_INET6 if ":" in host else AF_INET
         super().__init__((host, port), handler)
 
@@ -38,6 +41,11 @@ class _Server(ThreadingHTTPServer):
         """Without asking the name service who we are, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """In place of a traceback as plain text; most often the scraper has gone before its answer."""
+        del request, client_address
+        self._log.warning("scrape_failed", kind=type(sys.exception()).__name__)
 
 
 def new_registry() -> Registry:
@@ -59,8 +67,10 @@ def page(registry: CollectorRegistry) -> bytes:
 
 
 @contextmanager
-def serving(registry: CollectorRegistry, port: int, host: str = "127.0.0.1") -> Iterator[int]:
+def serving(registry: CollectorRegistry, port: int, host: str = "127.0.0.1", role: str = "metrics") -> Iterator[int]:
     """Answer `GET /metrics` from a thread of its own while the block runs; yields the port (0 takes a free one).
+
+    `role` is named in log lines.
 
     Raises:
         SetupError: the port can't be opened.
@@ -84,7 +94,7 @@ def serving(registry: CollectorRegistry, port: int, host: str = "127.0.0.1") -> 
             """Nobody asks who scrapes."""
 
     try:
-        server = _Server(host, port, Handler)
+        server = _Server(host, port, Handler, role)
     except OSError as error:
         raise SetupError(
             f"can't serve metrics on {host}:{port}: {error.strerror}", "Choose another with --metrics-port."
@@ -100,7 +110,7 @@ def serving(registry: CollectorRegistry, port: int, host: str = "127.0.0.1") -> 
 
 
 @contextmanager
-def served(port: int, host: str, make: Callable[[CollectorRegistry], M]) -> Iterator[M | None]:
+def served(role: str, port: int, host: str, make: Callable[[CollectorRegistry], M]) -> Iterator[M | None]:
     """A role's metrics, made for a registry of their own and answered while the block runs; None where `port` is 0.
 
     Raises:
@@ -111,5 +121,5 @@ def served(port: int, host: str, make: Callable[[CollectorRegistry], M]) -> Iter
         return
     registry = new_registry()
     metrics = make(registry)
-    with serving(registry, port, host):
+    with serving(registry, port, host, role):
         yield metrics

@@ -196,7 +196,8 @@ class Attempts:
     def _run(self, out: Outgoing, started: Started) -> None:
         limit_s = started.spec.time_limit_s or self._time_limit_s
         attempt = Attempt(out, started, self._clock.monotonic(), limit_s, self._uncached_tokens(started.spec))
-        if started.spec.trace:
+        # Without the times of a library that is older than we are there is nothing to tell.
+        if started.spec.trace and started.started_ms:
             attempt.trace = AttemptTrace(out, started)
         self._running[out.handle.ref, out.attempt] = attempt
         self.taken = max(self.taken, out.attempt)

@@ -1,6 +1,7 @@
 """The GPUs under the names that NVIDIA's DCGM exporter gives them, so that its dashboards fit. Read at each scrape."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,8 @@ from worker.device import VISIBLE, load_nvml
 
 MIB = 2**20
 LABELS = ("gpu", "UUID")
+PATIENCE_S = 1.0
+"""How long a scrape waits for another one's reads: a driver may hang for ever, and scrapes must not pile up."""
 Read = Callable[[ModuleType, Any], float]
 FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("DCGM_FI_DEV_GPU_UTIL", "GPU utilisation (in %).", lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
@@ -37,15 +40,23 @@ class Gpus(Collector):
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._nvml = load_nvml()
         self._gpus = dict(_found(self._nvml, environment.get(VISIBLE))) if self._nvml else {}
+        self._reading = Lock()
 
-    def collect(self) -> Iterator[Metric]:
-        """Each figure of each GPU that tells it."""
-        for name, meaning, read in FIGURES:
-            family = GaugeMetricFamily(name, meaning, labels=LABELS)
-            for labels, gpu in self._gpus.items():
-                if (value := self._told(read, gpu)) is not None:
-                    family.add_metric(labels, value)
-            yield family
+    def collect(self) -> Sequence[Metric]:
+        """Each figure of each GPU that tells it; none while another scrape hangs in the driver."""
+        if not self._reading.acquire(timeout=PATIENCE_S):
+            return [self._family(*figure, {}) for figure in FIGURES]
+        try:
+            return [self._family(*figure, self._gpus) for figure in FIGURES]
+        finally:
+            self._reading.release()
+
+    def _family(self, name: str, meaning: str, read: Read, gpus: Mapping[tuple[str, str], object]) -> Metric:
+        family = GaugeMetricFamily(name, meaning, labels=LABELS)
+        for labels, gpu in gpus.items():
+            if (value := self._told(read, gpu)) is not None:
+                family.add_metric(labels, value)
+        return family
 
     def _told(self, read: Read, gpu: object) -> float | None:
         nvml = self._nvml
@@ -58,13 +69,13 @@ class Gpus(Collector):
 
 
 def _found(nvml: ModuleType, visible: str | None) -> Iterator[tuple[tuple[str, str], object]]:
-    """(index, UUID) and NVML's handle of each."""
-    listed = range(nvml.nvmlDeviceGetCount()) if visible is None else filter(None, map(str.strip, visible.split(",")))
-    for one in map(str, listed):
-        find = nvml.nvmlDeviceGetHandleByIndex if one.isdecimal() else nvml.nvmlDeviceGetHandleByUUID
-        try:
+    """(index, UUID) and NVML's handle of each; none where NVML tells of none."""
+    try:
+        names = map(str, range(nvml.nvmlDeviceGetCount())) if visible is None else map(str.strip, visible.split(","))
+        for one in filter(None, names):
+            find = nvml.nvmlDeviceGetHandleByIndex if one.isdecimal() else nvml.nvmlDeviceGetHandleByUUID
             gpu = find(int(one) if one.isdecimal() else one)
             yield (str(nvml.nvmlDeviceGetIndex(gpu)), str(nvml.nvmlDeviceGetUUID(gpu))), gpu
-        except nvml.NVMLError:
-            # As CUDA does: what follows a wrong name is not seen.
-            return
+    except nvml.NVMLError:
+        # As CUDA does: what follows a wrong name is not seen.
+        return

@@ -37,8 +37,9 @@ class Outgoing:
 
     Attributes:
         first_token_after_ms: from the start to the first token; -1 until there is one.
+        accepted: whether Redis recorded the end.
         first_token_ms: its time as Redis recorded it, once the end is; 0 before, and where there was none.
-        finished_ms: when Redis recorded the end; 0 where it did not.
+        finished_ms: when Redis recorded the end; 0 where it did not, or does not tell.
         over: nothing more may be written: it is recorded, given back, or not ours any more.
         broken: the log lacks frames that nobody has any more; only another attempt can mend that.
     """
@@ -47,6 +48,7 @@ class Outgoing:
     attempt: int
     worker: str
     first_token_after_ms: int = -1
+    accepted: bool = False
     first_token_ms: int = 0
     finished_ms: int = 0
     over: bool = False
@@ -118,6 +120,7 @@ class Outgoing:
         if isinstance(reply, FinishReply):
             if reply.missing_after is None:
                 self.over = True
+                self.accepted = reply.accepted
                 self.first_token_ms, self.finished_ms = reply.first_token_ms, reply.finished_ms
             else:
                 self._log_ends_at(reply.missing_after)

@@ -33,7 +33,7 @@ def main(settings: Settings, options: WorkerOptions) -> int:
     """
     failpoints.arm()
     tracing.start("worker")
-    with served(settings.metrics_port, settings.metrics_host, lambda own: _metrics(own, options)) as metrics:
+    with served("worker", settings.metrics_port, settings.metrics_host, lambda own: _metrics(own, options)) as metrics:
         ending = uvloop.run(_run(settings, options, metrics))
     return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
 

@@ -60,7 +60,7 @@ class AttemptTrace:
         end_s = max(self._started_s + self._ran_s, first_s or 0.0)
         end_s = min(end_s, finished_s) if finished_s else end_s
         events = [("first_token", first_s)] if first_s else []
-        tracing.end(self._engine, end_s, events, _error(self._verdict, recorded=finished_s > 0))
+        tracing.end(self._engine, end_s, events, _error(self._verdict, recorded=self._out.accepted))
         if finished_s:
             tracing.span("finish", self._parent, end_s, finished_s, attributes=self._about)
 

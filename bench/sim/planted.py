@@ -40,8 +40,8 @@ def early_acknowledgement() -> Iterator[None]:
 def forgetful_reclaim() -> Iterator[None]:
     """Emptying the inbox of a dead worker forgets the last job of several."""
     with _rewritten(
-        "if jobs[i] then give_back(jobs[i], fault, why, 0, now)",
-        "if jobs[i] and (i < #entries or i == 1) then give_back(jobs[i], fault, why, 0, now)",
+        "elseif give_back(job, fault, why, 0, now) == 'ok'",
+        "elseif (i < #entries or i == 1) and give_back(job, fault, why, 0, now) == 'ok'",
     ):
         yield
 

@@ -31,7 +31,7 @@ local PRIORITIES = { high = true, medium = true, low = true }
 local function by_hand(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
   local text = tostring(reply.err)
-  for _, sign in ipairs({ 'WRONGTYPE', 'equal or smaller', 'not an integer' }) do
+  for _, sign in ipairs({ 'WRONGTYPE', 'equal or smaller', 'not an integer', 'would overflow' }) do
     if string.find(text, sign, 1, true) then return true end
   end
   error(reply)

@@ -23,8 +23,11 @@ local function number_attempts(P, count)
 end
 
 -- Counts what happened, for whoever watches: ends by their state, strikes, tries, leases that were lost, jobs that were
--- taken back.
-local function tally(P, what) write('HINCRBY', clock_key(P), 'n:' .. what, 1) end
+-- taken back. A count that a hand has written, and that can't grow, begins anew: no move breaks off halfway for it.
+local function tally(P, what)
+  local reply = redis.pcall('HINCRBY', clock_key(P), 'n:' .. what, 1)
+  if type(reply) == 'table' and reply.err then redis.pcall('HSET', clock_key(P), 'n:' .. what, 1) end
+end
 
 -- How long an idle tenant's hash is kept: its debt of tokens is forgotten no sooner than it is paid.
 local function tenant_idle_s(P, key)

@@ -31,7 +31,7 @@ class FinishReply:
     missing_after: int | None = None
     first_token_ms: int = 0
     finished_ms: int = 0
-    """Times of an end that was accepted, as in `JobRecord`."""
+    """Times of an end that was accepted, as in `JobRecord`; 0 where the library does not tell them."""
 
 
 def finish(end: Finished) -> Call[FinishReply]:
@@ -63,5 +63,6 @@ def _parse(reply: list[Any]) -> FinishReply:
         return FinishReply(accepted=False, missing_after=int(reply[1]))
     if reply[0] != b"ok":
         return FinishReply(accepted=False)
-    _, first, finished = reply
+    # An older library tells no times.
+    first, finished = reply[1:] or (0, 0)
     return FinishReply(accepted=True, first_token_ms=int(first), finished_ms=int(finished))

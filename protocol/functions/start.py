@@ -17,13 +17,15 @@ def start(handle: Handle, attempt: int, worker: str) -> Call[Started | None]:
         ProtocolViolation: the job's stored description can't be read.
     """
     names = [keys.job(handle), keys.body(handle), keys.workers(handle.shard), keys.tokens(handle)]
-    return fcall("start", names, (handle.ref, attempt, worker), _parse)
+    return fcall("start", names, (handle.ref, attempt, worker, "times"), _parse)
 
 
 def _parse(reply: list[Any]) -> Started | None:
     if reply[0] != b"ok":
         return None
-    _, spec, body, priority, tries, strikes, left, log, waiting, submitted, assigned, started, lost = reply
+    _, spec, body, priority, tries, strikes, left, log, *times = reply
+    # An older library tells none.
+    waiting, submitted, assigned, started, lost = times or (0, 0, 0, 0, b"")
     try:
         return Started(
             spec=JobSpec.model_validate_json(spec),

@@ -59,7 +59,7 @@ def check_worker(told: Scrape, ran: list[JobRecord]) -> None:
         assert told.buckets(name(f"{each}_seconds"), **high) == count, each
     assert told.sum(name("between_tokens_seconds_count"), **high) == count * (TOKENS - 1)
     assert told.sum(name("output_tokens_total"), **high) == count * TOKENS
-    assert told.sum(name("prompt_tokens_total"), **high) > 0
+    assert (told.sum(name("prompt_tokens_total"), **high) > 0) == (count > 0)
     # This one is exact: it comes from Redis's clock. The others end here before Redis hears of it.
     waited = seconds(r.started_ms - r.submitted_ms for r in ran)
     assert told.sum(name("queue_seconds_sum"), **high) == pytest.approx(waited, abs=0.005 * count)
@@ -141,7 +141,7 @@ async def waited_for_its_time(watched: Watched) -> None:
 
 async def lost_a_worker(watched: Watched) -> tuple[int, int]:
     """How many jobs were cancelled while they ran, and how many lost their worker."""
-    jobs = await streams(watched, 4, LONG_TOKENS)
+    jobs = await streams(watched, STREAMS, LONG_TOKENS)
 
     async def both_stream() -> dict[str, list[Job]]:
         on: dict[str, list[Job]] = {"w1": [], "w2": []}
@@ -206,7 +206,7 @@ def stands_by(watched: Watched) -> Scrape:
 def told_of_its_end(watched: Watched) -> Scrape:
     told = watched.scrape("runner")
     assert told.sum("tokenfleet_batch_ends_total", state="completed") == 1
-    assert told.sum("tokenfleet_batches_owned") == told.sum("tokenfleet_batches") == 0
+    assert told.sum("tokenfleet_batches_owned") == 0
     return told
 
 
@@ -239,7 +239,9 @@ def check_scheduler(told: Scrape, ran: list[JobRecord], victims: int, cancelled:
     assert decisions == told.sum(name("step_seconds_count"), step="read") > 0
     assert told.sum(name("window_jobs_sum")) >= once + victims + ROWS
     assert told.sum(name("window_jobs_count")) == told.sum(name("windows_closed_total")) <= decisions
-    assert told.sum(name("leader")) == told.sum(name("leads_total")) == 1
+    assert told.sum(name("leader")) == 1
+    # On a busy machine it may have lost the lead for a moment, and taken it again.
+    assert told.sum(name("leads_total")) >= 1
     # Nobody fell silent before it began; and Redis, which has no file here, has room.
     assert told.sum("tokenfleet_redis_append_only") == 0
     assert told.sum("tokenfleet_redis_append_only_ok") == 1

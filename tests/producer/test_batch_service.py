@@ -8,12 +8,13 @@ import pytest
 from openai.types import Batch
 from redis.asyncio import Redis
 
+from producer.batch.service import chores
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
-from protocol import reads
+from protocol import keys, reads
 from protocol.batches import BatchStatus
-from protocol.call import run
+from protocol.call import Call, run
 from protocol.states import Priority
 from tests.producer.batch_files import leftovers, row, until_queued
 from tests.producer.served import TERMS, counts, lines, owned, seen, submitted
@@ -214,3 +215,19 @@ async def test_it_expires(stored: Fleet, store: FileStore, worker: TinyWorker, r
     found = await lines(stored, name)
     assert [line["error"]["code"] for line in found.values() if line["error"]] == ["batch_expired"] * 4
     assert record.output_file_id
+
+
+async def test_batches_that_live_are_counted_but_for_those_that_a_hand_wrote(
+    stored: Fleet, redis: Redis, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [await submitted(stored, source, row("a")) for _ in range(4)]
+    assert await chores.living(redis) == ["validating"] * 4
+    with monkeypatch.context() as patch:
+        patch.setattr(chores, "MOST_LIVING", 3)
+        assert await chores.living(redis) == ["validating"] * 3
+    await run(redis, Call(("HSET", keys.batch(names[0]), "status", "on_holiday"), bool))
+    await run(redis, Call(("SET", keys.batch(names[1]), "by hand"), bool))
+    assert await chores.living(redis) == ["validating"] * 2
+    for name in names:
+        await run(redis, Call(("DEL", keys.batch(name)), bool))
+    assert await chores.living(redis) == []

@@ -33,7 +33,8 @@ def test_the_environment_may_name_another_file(tmp_path: Path, monkeypatch: pyte
         Settings.load()
 
 
-@pytest.mark.parametrize("text", ["tick_s = ", "lease_s = -1", "log_level = 'loud'"])
+# An empty host would be every interface.
+@pytest.mark.parametrize("text", ["tick_s = ", "lease_s = -1", "log_level = 'loud'", "metrics_host = ''"])
 def test_a_bad_file_is_told_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenfleet.toml").write_text(text)
     with pytest.raises(SetupError) as told:

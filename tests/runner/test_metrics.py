@@ -1,12 +1,21 @@
-"""What a batch runner tells Prometheus, by its registry."""
+"""What a batch runner tells Prometheus, by its registry; and of the fleet's batches, by processes."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from producer.batch.progress import Progress
 from producer.batch.tally import FinishedRow
+from producer.fleet import Fleet
+from protocol import store
 from protocol.batches import BatchStatus
+from tests.observe.scraping import Scrape
+from tests.runner.conftest import Runners, requests
+from tests.support.servers import Server, free_port
+from tests.support.waiting import eventually
+from tokenfleet.runner import service
 from tokenfleet.runner.metrics import Metrics
 
 NEWS = Progress(
@@ -73,4 +82,38 @@ def test_states_are_those_of_the_last_look() -> None:
     metrics.ended(BatchStatus.EXPIRED)
     assert value("tokenfleet_batches", {"state": "in_progress"}) == 1
     assert value("tokenfleet_batches", {"state": "validating"}) == 0
+    metrics.living(None)
+    assert value("tokenfleet_batches", {"state": "in_progress"}) is None
+    metrics.living([])
+    assert value("tokenfleet_batches", {"state": "in_progress"}) == 0
     assert value("tokenfleet_batch_ends_total", {"state": "expired"}) == 1
+
+
+async def test_each_runner_tells_of_a_batch_that_lives(fleet: Fleet, runners: Runners, tmp_path: Path) -> None:
+    await fleet.batches.submit(requests(tmp_path / "in.jsonl", 200, tokens=600))
+    ports = [free_port(), free_port()]
+    for port in ports:
+        runners.start(TOKENFLEET_METRICS_PORT=str(port))
+
+    def told() -> bool:
+        try:
+            return [Scrape(port).sum("tokenfleet_batches") for port in ports] == [1, 1]
+        except OSError:
+            return False
+
+    await eventually(told, timeout_s=20)
+
+
+async def test_a_redis_that_is_away_is_asked_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "LIVING_S", 0.05)
+    registry, redis = CollectorRegistry(), store.connect(server.url)
+
+    def told() -> float | None:
+        return registry.get_sample_value("tokenfleet_batches", {"state": "in_progress"})
+
+    async with service.living_told(redis, Metrics(registry)):
+        server.kill()
+        await eventually(lambda: told() is None)
+        server.start()
+        await eventually(lambda: told() == 0)
+    await redis.aclose()

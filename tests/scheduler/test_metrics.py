@@ -1,10 +1,16 @@
 """What a scheduler tells Prometheus, by its registry."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 
+from protocol import store
+from protocol.call import Call, run
 from protocol.errors import NotAllowed
+from protocol.handle import Shard
 from protocol.states import Priority, State
 from protocol.watch import Store, Tally, WorkerNow
 from scheduler import led, shard_loop
@@ -13,9 +19,12 @@ from scheduler.metrics import STEPS, Metrics
 from scheduler.policy.decision import Assignment, Decision, Park, ParkReason
 from scheduler.policy.window import Reason
 from scheduler.read import Snapshot
+from telemetry.serve import new_registry, page
+from tests.conftest import Backend
 from tests.scheduler.policy.build import HIGH, MEDIUM, NOW_MS, job, lane
 from tests.scheduler.stage import Stage, a_loop
 from tests.support.builders import SHARD
+from tests.support.servers import Server
 from tests.support.waiting import FakeClock, eventually
 
 HERE = {"pool": SHARD.pool, "shard": str(SHARD.number)}
@@ -109,6 +118,71 @@ def test_a_job_that_had_run_before_is_a_retry_and_no_wait() -> None:
     assert told.value("scheduler_failed_rounds_total") == 1
 
 
+def test_a_leader_that_redis_does_not_hear_tells_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(led, "monotonic", clock.monotonic)
+    told = Told()
+
+    def all_is_well() -> None:
+        told.shard.lead_kept()
+        told.shard.looked(a_look(high=3))
+        told.shard.round(a_snapshot((*lane(HIGH, 3, waited=1_000),)), Decision(), NO_TIME)
+
+    def tells() -> tuple[float | None, bool, bool]:
+        names = ("lane_jobs", "lane_oldest_seconds")
+        return told.value("scheduler_leader"), *(told.value(name, priority="high") is not None for name in names)  # type: ignore[return-value]  # two of them
+
+    told.shard.lead_taken()
+    all_is_well()
+    clock.advance(led.FRESH_S)
+    assert tells() == (1, True, True)
+    clock.advance(0.1)
+    assert tells() == (0, False, False)
+    # Only the looks fail, then only the rounds: half of it is no answer.
+    told.shard.lead_kept()
+    told.shard.round(a_snapshot(), Decision(), NO_TIME)
+    assert tells() == (1, False, False)
+    all_is_well()
+    assert tells() == (1, True, True)
+    clock.advance(led.FRESH_S + 0.1)
+    told.shard.lead_kept()
+    told.shard.looked(a_look())
+    assert tells() == (1, False, False)
+
+
+async def test_a_leader_that_is_cut_off_leads_no_more(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(led, "FRESH_S", 0.5)
+    told = Told()
+    redis = store.connect(server.url)
+    async with a_loop(redis, metrics=told.metrics):
+        await eventually(lambda: told.value("lane_jobs", priority="high") is not None)
+        assert told.value("scheduler_leader") == 1
+        server.kill()
+        await eventually(lambda: told.value("scheduler_leader") == 0)
+        assert told.value("lane_jobs", priority="high") is None
+        assert told.value("redis_append_only") is None
+        server.start()
+        await eventually(lambda: told.value("scheduler_leader") == 1)
+    await redis.aclose()
+
+
+def test_the_series_of_a_shard_that_is_gone_are_gone() -> None:
+    registry = new_registry()
+    metrics = Metrics(registry, "predictive", {})
+    metrics.of(SHARD)
+    before = page(registry)
+    kept = metrics.of(Shard(SHARD.pool, SHARD.number + 1))
+    metrics.of(Shard("late", 1)).failed()
+    metrics.forget(Shard(SHARD.pool, SHARD.number + 1))
+    metrics.forget(Shard("late", 1))
+    assert _of_ours(page(registry)) == _of_ours(before)
+    assert metrics.of(Shard(SHARD.pool, SHARD.number + 1)) is not kept
+
+
+def _of_ours(page: bytes) -> list[bytes]:
+    return [line for line in page.splitlines() if line.startswith(b"tokenfleet_")]
+
+
 async def test_a_leader_counts_what_waits(redis: Redis, stage: Stage) -> None:
     told = Told()
     for number in range(3):
@@ -133,3 +207,41 @@ async def test_what_may_not_be_counted_stops_no_dispatch(
         handle = await stage.submit("a")
         await stage.becomes(handle, State.ASSIGNED)
     assert told.value("scheduler_failed_rounds_total") == 0
+
+
+async def test_a_count_that_is_denied_hides_no_other(real_backend: Backend) -> None:
+    admin = real_backend.connect()
+    rights = ("reset", "on", ">p", "~*", "&*", "+@all", "-xlen")
+    await run(admin, Call(("ACL", "SETUSER", "lesser", *rights), bool))
+    await admin.aclose()
+    lesser = store.connect(real_backend.url.replace("redis://", "redis://lesser:p@"))
+    seen = await led.look(lesser, SHARD)
+    await lesser.aclose()
+    assert (seen.dead, seen.depths[Priority.HIGH], seen.tally.dead) == (None, 0, 0)
+    told = Told()
+    told.shard.lead_taken()
+    told.shard.looked(seen)
+    told.shard.round(a_snapshot(), Decision(), NO_TIME)
+    assert (told.value("dead_letters"), told.value("lane_jobs", priority="high")) == (None, 0)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_is_denied_is_told_once_a_term(
+    redis: Redis, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, whole: bool
+) -> None:
+    looks = 0
+
+    async def denied(*_: object) -> Look:
+        nonlocal looks
+        looks += 1
+        if whole:
+            raise NotAllowed("no")
+        return replace(a_look(), dead=None)
+
+    monkeypatch.setattr(shard_loop, "look", denied)
+    monkeypatch.setattr(shard_loop, "LOOK_S", 0.0)
+    with capture_logs() as lines:
+        async with a_loop(redis, metrics=Told().metrics):
+            await eventually(lambda: looks >= 3)
+    await stage.waiting(0)
+    assert [line["log_level"] for line in lines if line["event"] == "count_denied"] == ["warning"]

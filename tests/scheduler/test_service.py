@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
@@ -16,6 +17,7 @@ from protocol import keys
 from protocol.errors import SetupError, StoreUnavailable
 from protocol.handle import Shard
 from protocol.settings import Settings
+from scheduler.metrics import Metrics
 from scheduler.service import run_scheduler
 from tests.scheduler.stage import QUICK, Stage
 from tests.support.servers import free_port
@@ -26,9 +28,9 @@ OTHER = Shard("other")
 
 @asynccontextmanager
 async def a_service(
-    url: str, pools: Collection[str] | None = None, settings: Settings = QUICK
+    url: str, pools: Collection[str] | None = None, settings: Settings = QUICK, metrics: Metrics | None = None
 ) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(run_scheduler(settings, redis_url=url, pools=pools))
+    task = asyncio.create_task(run_scheduler(settings, redis_url=url, pools=pools, metrics=metrics))
     try:
         yield task
     finally:
@@ -65,6 +67,21 @@ async def test_pools_that_were_not_named_are_left_alone(valkey: Redis, valkey_ur
         await stage.submit()
         assert await stage.receives() == ["a"]
         assert not await valkey.exists(keys.leader(Shard("pool")))
+
+
+async def test_a_pool_that_is_gone_leaves_no_series(valkey: Redis, valkey_url: str) -> None:
+    registry, stage = CollectorRegistry(), Stage(valkey)
+    for pool in ("pool", "other"):
+        await stage.register(pool)
+
+    def leads(pool: str) -> float | None:
+        return registry.get_sample_value("tokenfleet_scheduler_leader", {"pool": pool, "shard": "0"})
+
+    async with a_service(valkey_url, metrics=Metrics(registry, "predictive", {})):
+        await eventually(lambda: (leads("pool"), leads("other")) == (1, 1))
+        await stage.write("HDEL", keys.MODELS, "model-of-other")
+        await eventually(lambda: leads("other") is None)
+        assert leads("pool") == 1
 
 
 async def test_a_stopped_service_leaves_the_lead_free(valkey: Redis, valkey_url: str) -> None:

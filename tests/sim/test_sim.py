@@ -24,7 +24,7 @@ def play(seed: int, *more: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "bench.sim", "--seed", str(seed), *more], capture_output=True, text=True, check=False
     )
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -45,7 +45,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
         if status == 1 and SUMMARY.search(told):
             assert play(seed)[0] == 0, "the seed fails without the bug too"
             return
-    pytest.fail("no seed finds it")
+    pytest.fail(f"no seed finds it; the last one says: {told[-500:]}")
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:

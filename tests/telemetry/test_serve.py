@@ -1,11 +1,15 @@
 """Figures over HTTP."""
 
 import socket
+from collections.abc import Iterator
+from http.client import RemoteDisconnected
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry, Counter, Metric
+from prometheus_client.registry import Collector
+from structlog.testing import capture_logs
 
 from protocol.errors import SetupError
 from telemetry.serve import new_registry, served, serving
@@ -41,13 +45,31 @@ def test_a_port_that_is_taken_is_told() -> None:
             pass
 
 
+def test_a_figure_that_can_t_be_read_is_one_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    class Broken(Collector):
+        def collect(self) -> Iterator[Metric]:
+            raise ZeroDivisionError("a prompt")
+
+    def register(registry: CollectorRegistry) -> None:
+        registry.register(Broken())
+
+    serves = served("worker", port := free_port(), "127.0.0.1", register)
+    # The line is written before the connection is closed.
+    with capture_logs() as lines, serves, pytest.raises(RemoteDisconnected):
+        _scraped(port)
+    assert lines == [{"event": "scrape_failed", "role": "worker", "kind": "ZeroDivisionError", "log_level": "warning"}]
+    assert capfd.readouterr() == ("", "")
+
+
 def test_without_a_port_there_are_no_metrics() -> None:
-    with served(0, "127.0.0.1", lambda registry: registry) as metrics:
+    with served("worker", 0, "127.0.0.1", lambda registry: registry) as metrics:
         assert metrics is None
 
 
 def test_metrics_are_those_of_the_registry_that_is_served() -> None:
-    with served(port := free_port(), "127.0.0.1", lambda own: Counter("seen", "Seen.", registry=own)) as metrics:
+    with served(
+        "worker", port := free_port(), "127.0.0.1", lambda own: Counter("seen", "Seen.", registry=own)
+    ) as metrics:
         assert metrics is not None
         metrics.inc(2)
         told = _scraped(port)

@@ -1,5 +1,7 @@
 """What a worker tells Prometheus, by its registry; and its GPUs."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -179,3 +181,36 @@ def test_gpus_are_told_as_dcgm_does(monkeypatch: pytest.MonkeyPatch, visible: st
 def test_without_a_gpu_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "load_nvml", lambda: None)
     assert [family.samples for family in Gpus({}).collect()] == [[]] * len(gpus.FIGURES)
+
+
+def test_an_nvml_that_can_t_count_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nvml(3)
+
+    def count() -> int:
+        raise LostError
+
+    module.__dict__["nvmlDeviceGetCount"] = count
+    monkeypatch.setattr(gpus, "load_nvml", lambda: module)
+    assert [family.samples for family in Gpus({}).collect()] == [[]] * len(gpus.FIGURES)
+
+
+def test_a_read_that_hangs_keeps_no_further_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "PATIENCE_S", 0.05)
+    module, hangs, goes_on = nvml(2), Event(), Event()
+    at_rest = module.nvmlDeviceGetPowerUsage
+
+    def power(gpu: int) -> int:
+        hangs.set()
+        assert goes_on.wait(20)
+        return int(at_rest(gpu))
+
+    module.__dict__["nvmlDeviceGetPowerUsage"] = power
+    monkeypatch.setattr(gpus, "load_nvml", lambda: module)
+    collector = Gpus({})
+    with ThreadPoolExecutor(1) as scrapers:
+        first = scrapers.submit(collector.collect)
+        assert hangs.wait(20)
+        assert [family.samples for family in collector.collect()] == [[]] * len(gpus.FIGURES)
+        goes_on.set()
+        assert all(family.samples for family in first.result(20))
+    assert all(family.samples for family in collector.collect())

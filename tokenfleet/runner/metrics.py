@@ -35,13 +35,13 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         name = "tokenfleet_{}".format
         self._owned: set[_Owned] = set()
-        living = Gauge(
+        self._living = Gauge(
             name("batches"),
-            "Batches of the fleet that have not ended; each runner tells of all.",
+            "Batches of the fleet that have not ended, of the first 1,000; each runner tells of all.",
             ("state",),
             registry=registry,
         )
-        self._living = {status: living.labels(status) for status in LIVING}
+        self.living(())
         self._takes = Counter(name("batch_takes"), "Batches that this runner became the owner of.", registry=registry)
         ended = Counter(name("batch_ends"), "Batches that it brought to their end.", ("state",), registry=registry)
         self._ended = {status: ended.labels(status) for status in ENDS}
@@ -76,11 +76,14 @@ class Metrics:
         """A batch was brought to its end."""
         self._ended[status].inc()
 
-    def living(self, statuses: Iterable[BatchStatus]) -> None:
-        """The states of all batches that have not ended."""
+    def living(self, statuses: Iterable[BatchStatus] | None) -> None:
+        """The states of the batches that have not ended; None when nobody knows, and then nothing is told."""
+        if statuses is None:
+            self._living.clear()
+            return
         counts = Count(statuses)
-        for status, gauge in self._living.items():
-            gauge.set(counts[status])
+        for status in LIVING:
+            self._living.labels(status).set(counts[status])
 
     def _row(self, row: FinishedRow) -> None:
         self._rows["deduped" if row.deduped else "failed" if row.failed else "completed"].inc()

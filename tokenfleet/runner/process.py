@@ -30,7 +30,7 @@ def main(settings: Settings, concurrency: int) -> None:
         if find_spec(package) is None:
             raise SetupError(f"the batch runner needs {package}", "Install tokenfleet[batch].")
     store_at(settings.store)
-    with served(settings.metrics_port, settings.metrics_host, Metrics) as metrics:
+    with served("batch-runner", settings.metrics_port, settings.metrics_host, Metrics) as metrics:
         uvloop.run(_until_told(settings, concurrency, metrics))
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from arq import Retry, cron, func
 from arq.connections import ArqRedis
 from arq.typing import WorkerCoroutine
 from arq.worker import Worker
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from producer.batch.service import chores, hooks
@@ -33,6 +35,8 @@ CALL_S = 10.0
 """How long the webhook may take to answer."""
 AGAIN_S = 1.0
 """Between Redis's failure and the next look at it."""
+LIVING_S = 15.0
+"""Between two looks at the fleet's batches, to count them; Prometheus asks no more often."""
 MOST_CALLS = 8
 """After so many failures a webhook is given up: with the default pauses, after 8 hours."""
 _log = log.get_logger("batch-runner")
@@ -87,8 +91,6 @@ class Runner:
                 await queues.ask_to_run(self.redis, name)
             for name in filter(self._mine, waiting.untold if self.settings.webhook_url else ()):
                 await queues.ask_to_tell(self.redis, name)
-            if self.metrics:
-                self.metrics.living(await chores.living(self.fleet.redis))
         except FleetError as error:
             _log.warning("batches_unread", code=error.code)
 
@@ -147,7 +149,11 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int, met
     # It names no more than our own jobs' ids, and each failure is told by us.
     logging.getLogger("arq").setLevel(logging.CRITICAL)
     first = True
-    async with Fleet(settings=settings) as fleet, aiohttp.ClientSession(timeout=_call_time()) as http:
+    async with (
+        Fleet(settings=settings) as fleet,
+        aiohttp.ClientSession(timeout=_call_time()) as http,
+        living_told(fleet.redis, metrics),
+    ):
         while True:
             patience_s = settings.redis_patience_s if first else float("inf")
             await store.wait_until_up(fleet.redis, patience_s, lambda: _log.warning("waiting_for_redis", url=where))
@@ -164,6 +170,28 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int, met
                 await asyncio.sleep(AGAIN_S)
             finally:
                 await redis.aclose(close_connection_pool=True)
+
+
+@asynccontextmanager
+async def living_told(redis: Redis, metrics: Metrics | None) -> AsyncIterator[None]:
+    """While the block runs, this runner tells of the fleet's batches, as each does: arq's chores run on one of them."""
+    telling = asyncio.create_task(_tell_living(redis, metrics)) if metrics else None
+    try:
+        yield
+    finally:
+        if telling:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_living(redis: Redis, metrics: Metrics) -> None:
+    while True:
+        try:
+            metrics.living(await chores.living(redis))
+        except FleetError:
+            # The sweep, which looks there too, tells why.
+            metrics.living(None)
+        await asyncio.sleep(LIVING_S)
 
 
 def _call_time() -> aiohttp.ClientTimeout:

@@ -9,10 +9,12 @@ from producer.batch.store import FileStore, StoredFile
 from protocol import batch_reads, functions, log, reads
 from protocol.batches import BatchName, BatchRecord, BatchStatus
 from protocol.call import run, run_all, value_of
-from protocol.errors import UnknownFile
+from protocol.errors import UnknownFile, Unreadable, WrongType
 
 ORPHAN_S = 7 * 86_400.0
 """An output that no batch names goes so long after its batch would have."""
+MOST_LIVING = 1_000
+"""So many are looked at, to count them."""
 _log = log.get_logger("batch-runner")
 
 
@@ -38,14 +40,16 @@ async def due(redis: Redis) -> Due:
 
 
 async def living(redis: Redis) -> list[BatchStatus]:
-    """The states of all batches that have not ended.
+    """The states of the batches that have not ended, of the first `MOST_LIVING`; without those that can't be read.
 
     Raises:
         StoreUnavailable: Redis does not answer.
+        NotAllowed: this Redis user may not look.
     """
-    names = await run(redis, batch_reads.living_batches())
+    names = await run(redis, batch_reads.living_batches(MOST_LIVING))
     found = await run_all(redis, [batch_reads.batch_status(name) for name in names])
-    return [status for status in map(value_of, found) if status]
+    readable = [status for status in found if not isinstance(status, Unreadable | WrongType)]
+    return [status for status in map(value_of, readable) if status]
 
 
 async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | None = None) -> int:
