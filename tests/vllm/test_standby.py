@@ -98,7 +98,8 @@ async def test_jobs_for_an_adapter_go_to_the_worker_that_has_it(fleet: Fleet, ti
 
 
 async def test_a_worker_that_is_told_to_end_finishes_what_it_runs(fleet: Fleet, promoted: Staff) -> None:
-    job = await submit(fleet, RIGHT, 2_000)
+    # Of a job that does not stream, its first token is told at its end.
+    job = await submit(fleet, RIGHT, 2_000, stream=True)
 
     async def runs() -> bool:
         return (await job.info()).record.first_token_ms > 0
