@@ -99,7 +99,7 @@ async def test_jobs_for_an_adapter_go_to_the_worker_that_has_it(fleet: Fleet, ti
 
 async def test_a_worker_that_is_told_to_end_finishes_what_it_runs(fleet: Fleet, promoted: Staff) -> None:
     # Of a job that does not stream, its first token is told at its end.
-    job = await submit(fleet, RIGHT, 2_000, stream=True)
+    job = await submit(fleet, RIGHT, 500, stream=True)
 
     async def runs() -> bool:
         return (await job.info()).record.first_token_ms > 0
@@ -109,6 +109,6 @@ async def test_a_worker_that_is_told_to_end_finishes_what_it_runs(fleet: Fleet, 
     assert await asyncio.to_thread(promoted.role.terminate) == 0
     outcome = await job.result(1)
     assert outcome.state is State.COMPLETED
-    assert outcome.usage["completion_tokens"] == 2_000
+    assert outcome.usage["completion_tokens"] == 500
     assert (await job.info()).record.strikes == 0
     assert gone(family, 5)
