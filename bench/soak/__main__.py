@@ -89,12 +89,18 @@ async def _sample(
             if process.status() == psutil.STATUS_ZOMBIE:
                 raise SystemExit(f"{name} has ended")
             resident[name].values.append(float(process.memory_info().rss))
-            descriptors[name].values.append(float(process.num_fds()))
+            descriptors[name].values += _descriptors(process)
         if loop.time() >= tell_s:
             tell_s += TELL_EACH_S
             sizes = ", ".join(f"{name} {series.values[-1] / MIB:.1f}" for name, series in resident.items())
             print(f"{loop.time() - begin:.0f} s: Redis {memory.values[-1] / MIB:.1f}, {sizes} MiB", file=sys.stderr)
     return memory, resident, descriptors
+
+
+def _descriptors(process: psutil.Process) -> list[float]:
+    """How many are open; nothing while a child writes the append-only file anew: its pipe is held until it ends."""
+    before, count, after = process.children(), process.num_fds(), process.children()
+    return [] if before or after else [float(count)]
 
 
 if __name__ == "__main__":
