@@ -56,6 +56,7 @@ def test_stdout_has_the_key_alone_and_the_list_all_but_the_key() -> None:
         "priorities": ["low"],
         "models": ["m"],
         "limits": {"requests_a_minute": 60, "tokens_a_minute": 0, "jobs": 2, "bytes": 0},
+        "operator": False,
         "revoked_ms": 0,
         "last_four": secret[-4:],
         "note": "web shop",
