@@ -3,6 +3,7 @@
 Both sides run the same load at the same time, on fleets and servers of their own: whatever else this machine does hits
 both alike, and a round's ratio says more than its figures. While it is on, each role serves its metrics, and they are
 scraped at the begin and every 15 s, as deploy/observe/prometheus.yml has it. What a first scrape loads is not counted.
+A round lasts for about that long: in shorter ones the scrape at the begin weighs too much, and the noise more than it.
 """
 
 import argparse
@@ -55,7 +56,7 @@ class Load:
         return {"model": parts.MODEL, "prompt": "nothing", **wish}
 
 
-JOBS = Load(("--sim-profile", "instant"), jobs=6_000, tokens=1, stream=False)
+JOBS = Load(("--sim-profile", "instant"), jobs=20_000, tokens=1, stream=False)
 TOKENS = Load(("--sim-profile", "h100-8b"), jobs=64, tokens=1_000, stream=True)
 
 
