@@ -65,7 +65,7 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@rm -f .coverage .coverage.*
-	@$(MAKE) --jobs=3 --output-sync=target --keep-going long-tests some-tests more-tests other-tests
+	@$(MAKE) --jobs=3 --output-sync=target --keep-going more-tests other-tests some-tests long-tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
