@@ -6,10 +6,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
-import uvloop
 from prometheus_client import CollectorRegistry
 
-from protocol import failpoints, log
+from protocol import event_loop, failpoints, log
 from protocol.settings import Settings
 from protocol.states import Priority
 from scheduler.metrics import Metrics
@@ -31,7 +30,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
     tracing.start("scheduler")
     try:
         with served("scheduler", settings.metrics_port, settings.metrics_host, partial(_metrics, settings)) as metrics:
-            uvloop.run(_until_told(settings, pools, recording, metrics))
+            event_loop.run(_until_told(settings, pools, recording, metrics))
     finally:
         if recording:
             recording.close()

@@ -4,10 +4,9 @@ import asyncio
 import os
 import signal
 
-import uvloop
 from prometheus_client import CollectorRegistry
 
-from protocol import failpoints
+from protocol import event_loop, failpoints
 from protocol.log import get_logger
 from protocol.settings import Settings
 from telemetry import tracing
@@ -34,7 +33,7 @@ def main(settings: Settings, options: WorkerOptions) -> int:
     failpoints.arm()
     tracing.start("worker")
     with served("worker", settings.metrics_port, settings.metrics_host, lambda own: _metrics(own, options)) as metrics:
-        ending = uvloop.run(_run(settings, options, metrics))
+        ending = event_loop.run(_run(settings, options, metrics))
     return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
 
 

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
 
@@ -13,9 +14,10 @@ from redis.asyncio import Redis
 from bench import parts
 from bench.report import Target, show
 from bench.soak.growth import Series
-from bench.soak.plan import KEPT, MODEL, SAMPLE_S, SCHEDULERS, WORKERS
+from bench.soak.plan import BATCH_KEEP_S, KEPT, MODEL, SAMPLE_S, SCHEDULERS, WORKERS
 from protocol import store
 from protocol.call import Call, run
+from tokenfleet.up.ports import free_port
 
 REDIS_PERCENT = 1.0
 RESIDENT_PERCENT = 3.0
@@ -66,10 +68,15 @@ def _start(stack: ExitStack, url: str, kept: int) -> dict[str, psutil.Process]:
     engine = ["--engine", "sim", "--model", MODEL, "--slots", "32"]
     commands = {f"scheduler-{n}": parts.tokenfleet(url, "scheduler") for n in range(SCHEDULERS)}
     commands |= {f"worker-{n}": parts.tokenfleet(url, "worker", *engine) for n in range(WORKERS)}
-    commands |= {
-        kind: [sys.executable, "-m", "bench.soak.load", kind, url, str(kept)] for kind in ("dialogue", "batch")
-    }
-    return {name: psutil.Process(stack.enter_context(parts.process(how)).pid) for name, how in commands.items()}
+    port = free_port()
+    commands["gateway"] = parts.tokenfleet(url, "gateway", "--open", "--port", str(port))
+    commands["batch-runner"] = parts.tokenfleet(url, "batch-runner")
+    commands |= {kind: [*parts.module("bench.soak.load"), kind, url, str(kept)] for kind in ("dialogue", "batch")}
+    commands["web"] = [*parts.module("bench.soak.web"), f"http://127.0.0.1:{port}"]
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    shared = {"TOKENFLEET_STORE": folder, "TOKENFLEET_BATCH_KEEP_S": str(BATCH_KEEP_S)}
+    running = {name: stack.enter_context(parts.process(how, **shared)) for name, how in commands.items()}
+    return {name: psutil.Process(process.pid) for name, process in running.items()}
 
 
 async def _sample(

@@ -47,9 +47,9 @@ def with_fleet(work: "Callable[[Fleet], Awaitable[T]]", *, fast: bool = False, p
     patience_s = min(patience_s, settings.redis_patience_s)
     whole = _with_fleet(settings.model_copy(update={"redis_patience_s": patience_s}), work)
     if fast:
-        import uvloop
+        from protocol import event_loop
 
-        return uvloop.run(whole)
+        return event_loop.run(whole)
     return asyncio.run(whole)
 
 

@@ -124,17 +124,16 @@ def command(
     _check_installed()
     from producer.gateway.server import allow_many_connections, listen
     from producer.gateway.state import GatewayOptions
+    from protocol import event_loop
     from telemetry import tracing
 
     allow_many_connections()
     tracing.start("gateway")
     listener = listen(host, port)
-    import uvloop
-
     names = (host.lower(), *map(str.lower, hosts))
     options = GatewayOptions(hosts=names, stored_bytes=int(stored_gib * GIB), **given)
     try:
-        uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
+        event_loop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
     except asyncio.CancelledError:
         # By a second signal; click tells it as Ctrl-C.
         raise KeyboardInterrupt from None

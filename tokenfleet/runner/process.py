@@ -5,10 +5,8 @@ import signal
 from contextlib import suppress
 from importlib.util import find_spec
 
-import uvloop
-
 from producer.batch.store import store_at
-from protocol import failpoints, log
+from protocol import event_loop, failpoints, log
 from protocol.errors import SetupError
 from protocol.settings import Settings
 from telemetry import tracing
@@ -31,7 +29,7 @@ def main(settings: Settings, concurrency: int) -> None:
             raise SetupError(f"the batch runner needs {package}", "Install tokenfleet[batch].")
     store_at(settings.store)
     with served("batch-runner", settings.metrics_port, settings.metrics_host, Metrics) as metrics:
-        uvloop.run(_until_told(settings, concurrency, metrics))
+        event_loop.run(_until_told(settings, concurrency, metrics))
 
 
 async def _until_told(settings: Settings, concurrency: int, metrics: Metrics | None) -> None:
