@@ -121,12 +121,13 @@ async def measure(rounds: int) -> dict[tuple[str, bool], list[float]]:
             urls = (one, other) if number % 2 else (other, one)
             for name, load in (("job", JOBS), ("token", TOKENS)):
                 units = load.jobs * (load.tokens if load.stream else 1)
-                sides = (False, True)
+                # Each begins first as often as the other.
+                sides = (False, True) if number // 2 % 2 else (True, False)
                 costs = await asyncio.gather(*(_cost_s(url, load, on=on) for url, on in zip(urls, sides, strict=True)))
-                each = [1e6 * spent_s / units for spent_s in costs]
-                for on, cost in zip(sides, each, strict=True):
+                each = {on: 1e6 * spent_s / units for on, spent_s in zip(sides, costs, strict=True)}
+                for on, cost in each.items():
                     found.setdefault((name, on), []).append(cost)
-                told = f"{name}: off {each[0]:.1f} µs, on {each[1]:.1f} µs, {each[1] / each[0]:.3f}"
+                told = f"{name}: off {each[False]:.1f} µs, on {each[True]:.1f} µs, {each[True] / each[False]:.3f}"
                 print(told, file=sys.stderr, flush=True)
     return found
 
