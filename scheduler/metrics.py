@@ -1,5 +1,6 @@
 """What a scheduler tells Prometheus: of the shards that it leads, and of what it did itself."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -120,6 +121,7 @@ class ShardMetrics:
             )
             for p in Priority
         }
+        self._histograms = all_.steps, all_.waits, all_.windows
         self._shard, self._led = shard, all_.led
 
     def lead_taken(self) -> None:
@@ -138,6 +140,8 @@ class ShardMetrics:
     def looked(self, look: Look) -> None:
         """The leader kept house."""
         self._led[self._shard].looked(look)
+        for histogram in self._histograms:
+            histogram.fold()
 
     def failed(self) -> None:
         """A round broke off."""
@@ -150,8 +154,11 @@ class ShardMetrics:
             step.observe(seconds)
         for item in decision.park:
             self._parked[item.reason].inc()
+        if not decision.closed:
+            return
+        gone = Counter(given.priority for given in decision.assignments)
         for priority, reason in decision.closed.items():
-            if going := sum(given.priority is priority for given in decision.assignments):
+            if going := gone[priority]:
                 own = self._by[priority]
                 own.closed[reason].inc()
                 own.windows.observe(going)
@@ -159,7 +166,7 @@ class ShardMetrics:
     def assigned(self, job: JobView, now_ms: float) -> None:
         """A worker has the job."""
         own = self._by[job.priority]
-        own.assigned.inc()
+        own.assigned.value += 1
         if job.begun:
             own.retried.inc()
         else:

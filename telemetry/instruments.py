@@ -1,13 +1,14 @@
 """Counters and histograms for hot paths, at a quarter of what `prometheus_client`'s own take, and a page at a tenth.
 
-They have one writer, a role's event loop, and so no lock; whoever scrapes reads what is there from a thread of its own.
+They have one writer, a role's event loop, which takes no lock; whoever scrapes reads what is there from a thread of its
+own.
 """
 
 import math
 from abc import abstractmethod
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Metric
@@ -15,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+MUCH = 1_000
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -34,22 +36,40 @@ class Count:
 class Bars:
     """One series of a histogram.
 
+    What is observed is only kept, at the cost of a list's `append`; `fold` counts it, many values at a time. Whoever
+    reads does, and its writer now and then.
+
     Attributes:
-        counts: how many values lie up to each bound and above the one before; the last count is of those above all.
-        sum: of the values.
+        observe: count a value.
     """
 
-    __slots__ = ("_bounds", "counts", "sum")
+    __slots__ = ("_bounds", "_folding", "_fresh", "_sum", "_upto", "observe")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+        self._upto = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        self._folding = Lock()
+        self._fresh: list[float] = []
+        self.observe: Callable[[float], None] = self._fresh.append
 
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
+    @property
+    def much(self) -> bool:
+        """Whether it is time to count."""
+        return len(self._fresh) >= MUCH
+
+    def fold(self) -> tuple[list[int], float]:
+        """Count what is fresh. Returns how many values lie up to each bound, last how many there are; and their sum."""
+        with self._folding:
+            # Values may come meanwhile, at the end.
+            if fresh := self._fresh[:]:
+                del self._fresh[: len(fresh)]
+                self._sum += sum(fresh)
+                fresh.sort()
+                for number, bound in enumerate(self._bounds):
+                    self._upto[number] += bisect_right(fresh, bound)
+                self._upto[-1] += len(fresh)
+            return self._upto[:], self._sum
 
 
 S = TypeVar("S", Count, Bars)
@@ -149,11 +169,18 @@ class Histograms(Instrument[Bars]):
         self._words = [_number(bound) for bound in (*map(float, bounds), math.inf)]
         super().__init__(name, meaning, labels, registry)
 
+    def fold(self) -> None:
+        """Count what is fresh where it is much: nobody may ever ask."""
+        for bars, _ in list(self._series.values()):
+            if bars.much:
+                bars.fold()
+
     def collect(self) -> Iterator[Metric]:
         """All series."""
         metric = HistogramMetricFamily(self._name, self._meaning, labels=self._labels)
         for values, (bars, _) in list(self._series.items()):
-            metric.add_metric(values, list(zip(self._words, accumulate(bars.counts), strict=True)), bars.sum)
+            upto, total = bars.fold()
+            metric.add_metric(values, list(zip(self._words, upto, strict=True)), total)
         yield metric
 
     def _kind(self) -> tuple[str, str]:
@@ -169,8 +196,8 @@ class Histograms(Instrument[Bars]):
         yield _line(f"{self._name}_sum", labels)
 
     def _values(self, series: Bars) -> Sequence[float]:
-        counts = list(accumulate(series.counts))
-        return (*counts, counts[-1], series.sum)
+        upto, total = series.fold()
+        return (*upto, upto[-1], total)
 
 
 class Registry(CollectorRegistry):

@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 
 from protocol.handle import Shard
 from protocol.messages import LoadReport
-from protocol.states import Priority, WorkerState
+from protocol.states import Priority, State, WorkerState
 from telemetry.instruments import Bars, Count, Counters, Histograms
-from worker.verdict import Drop, Finish, Verdict
+from worker.verdict import Drop, Finish, GiveBack, Verdict
 
 WAIT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
 """Bounds of what may wait in a queue or be a long answer."""
@@ -50,7 +50,8 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry, shard: Shard, label: str) -> None:
         self._registry = registry
         here = shard.pool, str(shard.number), label
-        queue, first, engine_first, between, whole, engine = (self._timed(*about) for about in _TIMED)
+        self._waits = [self._timed(*about) for about in _TIMED]
+        queue, first, engine_first, between, whole, engine = self._waits
         prompt_tokens, output_tokens = (self._counted(*about) for about in _COUNTED)
         ends = self._counted("attempts", "Attempts by how they ended.", "end")
         self._by = {
@@ -92,12 +93,16 @@ class Metrics:
 
     def ended(self, priority: Priority, verdict: Verdict, waited_s: float | None, engine_s: float) -> None:
         """The engine is done with an attempt, `engine_s` after its start."""
-        own, end = self._by[priority], _end_of(verdict)
-        own.ends[end].inc()
+        own = self._by[priority]
         if not isinstance(verdict, Finish):
+            own.ends[_end_of(verdict)].inc()
             return
-        _count_tokens(own, verdict)
-        if end == "completed":
+        outcome = verdict.outcome
+        own.ends[outcome.state].inc()
+        usage = outcome.usage
+        own.prompt_tokens.value += _tokens(usage.get("prompt_tokens"))
+        own.output_tokens.value += _tokens(usage.get("completion_tokens"))
+        if outcome.state is State.COMPLETED:
             own.engine.observe(engine_s)
             if waited_s is not None:
                 own.whole.observe(waited_s + engine_s)
@@ -109,6 +114,8 @@ class Metrics:
     def reported(self, state: WorkerState, report: LoadReport, restarts: int) -> None:
         """The worker has told Redis how it is; its engine was started anew so often."""
         self._last.report = Report(state, report, restarts)
+        for waits in self._waits:
+            waits.fold()
 
     def _timed(self, name: str, meaning: str, bounds: tuple[float, ...]) -> Histograms:
         return Histograms(f"tokenfleet_worker_{name}_seconds", meaning, _BY_PRIORITY, bounds, self._registry)
@@ -135,21 +142,15 @@ _COUNTED = (
 )
 
 
-def _count_tokens(own: _Own, verdict: Finish) -> None:
-    usage = verdict.outcome.usage
-    for name, count in (("prompt_tokens", own.prompt_tokens), ("completion_tokens", own.output_tokens)):
-        tokens = usage.get(name)
-        # An engine may say anything.
-        if isinstance(tokens, int) and tokens > 0:
-            count.inc(tokens)
-
-
-def _end_of(verdict: Verdict) -> str:
+def _end_of(verdict: GiveBack | Drop) -> str:
     if isinstance(verdict, Drop):
         return "dropped"
-    if isinstance(verdict, Finish):
-        return str(verdict.outcome.state)
     return "given_back" if verdict.fault == "none" else verdict.fault
+
+
+def _tokens(told: object) -> int:
+    """An engine may say anything."""
+    return told if isinstance(told, int) and told > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)

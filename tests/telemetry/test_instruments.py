@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from telemetry.instruments import Counters, Histograms
+from telemetry.instruments import MUCH, Counters, Histograms
 from telemetry.serve import new_registry, page
 
 BOUNDS = (0.01, 0.5, 1, 2.5)
@@ -19,7 +19,7 @@ def plain() -> None:
     disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 
 
-@given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0, 10)), max_size=20))
+@given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.integers(0, 80).map(lambda eighths: eighths / 8)), max_size=20))
 def test_a_histogram_tells_what_the_librarys_own_does(values: Sequence[float]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     bars = Histograms("wait_seconds", "A wait.", LABELS, BOUNDS, ours).of("p", "high")
@@ -28,6 +28,23 @@ def test_a_histogram_tells_what_the_librarys_own_does(values: Sequence[float]) -
         bars.observe(value)
         series.observe(value)
     assert generate_latest(ours) == generate_latest(theirs)
+
+
+def test_what_comes_between_two_reads_is_counted_once_and_not_kept() -> None:
+    waits = Histograms("wait_seconds", "A wait.", LABELS, (1.0, 2.0), CollectorRegistry())
+    bars = waits.of("p", "high")
+    assert bars.fold() == ([0, 0, 0], 0.0)
+    for value in (0.5, 1.5, 1.75):
+        bars.observe(value)
+    assert bars.fold() == bars.fold() == ([1, 3, 3], 3.75)
+    bars.observe(4.0)
+    assert bars.fold() == ([1, 3, 4], 7.75)
+    for _ in range(MUCH):
+        assert not bars.much
+        bars.observe(1.0)
+    waits.fold()
+    assert not bars.much
+    assert bars.fold() == ([1 + MUCH, 3 + MUCH, 4 + MUCH], 7.75 + MUCH)
 
 
 def test_a_counter_tells_what_the_librarys_own_does() -> None:
