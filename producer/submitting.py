@@ -102,7 +102,7 @@ def _trace(prepared: Sequence[Submission | FleetError], answers: Sequence[Answer
     """A span for each job that is traced: from before its checks to Redis's answer."""
     now_s = time.time()
     for job, answer in zip(prepared, answers, strict=True):
-        if isinstance(job, Submission) and job.spec.trace:
+        if isinstance(job, Submission) and tracing.recorded(job.spec.trace):
             about = {"tokenfleet.job": str(job.handle), "tokenfleet.priority": job.priority.value}
             error = answer.code if isinstance(answer, FleetError) else ""
             tracing.span("submit", job.spec.trace, begun_s, now_s, attributes=about, error=error)

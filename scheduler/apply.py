@@ -122,7 +122,7 @@ class Applier:
         begun_s, taken_s = snapshot.now_ms / 1000, asyncio.get_running_loop().time() - snapshot.seen_s
         for plan, answer in zip(plans, answers, strict=False):
             trace = plan.job.spec.trace
-            if trace and isinstance(answer, int):
+            if tracing.recorded(trace) and isinstance(answer, int):
                 about: dict[str, str | int] = {
                     "tokenfleet.job": self._name(plan.job),
                     "tokenfleet.attempt": answer,

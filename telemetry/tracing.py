@@ -10,6 +10,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER = "traceparent"
+_FLAGS = slice(54, 55)
+_SAMPLED = frozenset("13579bdf")
+"""Where W3C's header has the last digit of its flags, and what that is in a trace that is recorded."""
 _LATEST_NS = 2**63 - 1
 _propagator = TraceContextTextMapPropagator()
 _tracer = trace.get_tracer("tokenfleet")
@@ -55,10 +58,20 @@ def context_of(header: str) -> Context | None:
     return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
+def recorded(traceparent: str) -> bool:
+    """Whether it names a trace, and its sampler has not left that out.
+
+    Read by hand: samplers leave most traces out, and each of a job's spans would take the header apart anew.
+    """
+    return traceparent[_FLAGS] in _SAMPLED
+
+
 def begin(name: str, parent: str, begin_s: float, attributes: Attributes) -> Span | None:
-    """A span that goes on, for `end`; None where the parent names nothing. Its arguments are those of `span`."""
-    context = context_of(parent)
-    if context is None:
+    """A span that goes on, for `end`; None where the parent names nothing, or its sampler has left it out.
+
+    Its arguments are those of `span`.
+    """
+    if not recorded(parent) or (context := context_of(parent)) is None:
         return None
     return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes=dict(attributes), start_time=_ns(begin_s))
 

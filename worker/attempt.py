@@ -287,7 +287,8 @@ def _request(attempt: Attempt) -> EngineRequest:
         prompt_tokens=spec.prompt_tokens,
         tenant=out.handle.tenant,
         prefix=spec.prefix,
-        trace=attempt.trace.header if attempt.trace else "",
+        # A trace that is left out is so in the engine too.
+        trace=attempt.trace.header if attempt.trace else spec.trace,
     )
 
 

@@ -15,6 +15,7 @@ from protocol.handle import Handle, Shard
 from protocol.log import get_logger
 from protocol.messages import InboxEntry, JobSpec, Started
 from protocol.prefix import uncached_tokens
+from telemetry import tracing
 from worker.attempt import Attempt, Runner
 from worker.figures import Figures, Stream, slow_share
 from worker.outbox import Outbox
@@ -197,7 +198,7 @@ class Attempts:
         limit_s = started.spec.time_limit_s or self._time_limit_s
         attempt = Attempt(out, started, self._clock.monotonic(), limit_s, self._uncached_tokens(started.spec))
         # Without the times of a library that is older than we are there is nothing to tell.
-        if started.spec.trace and started.started_ms:
+        if tracing.recorded(started.spec.trace) and started.started_ms:
             attempt.trace = AttemptTrace(out, started)
         self._running[out.handle.ref, out.attempt] = attempt
         self.taken = max(self.taken, out.attempt)

@@ -27,7 +27,7 @@ class AttemptTrace:
         self._started_s = started.started_ms / 1000
         about = {**self._about, "gen_ai.request.model": started.spec.model}
         self._engine: Span | None = tracing.begin("engine", self._parent, self._started_s, about)
-        self.header = tracing.traceparent(self._engine) if self._engine else ""
+        self.header = tracing.traceparent(self._engine) if self._engine else self._parent
         self._verdict: Verdict | None = None
         self._ran_s = 0.0
         self._recorded = False

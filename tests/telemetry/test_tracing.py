@@ -11,6 +11,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from telemetry import tracing
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+LEFT_OUT = CALLER[:-1] + "0"
+"""By its caller's sampler."""
 
 
 @pytest.fixture
@@ -34,8 +36,10 @@ def test_a_span_stands_under_its_caller_with_the_times_it_was_given(exported: In
     assert span.status.description == "engine_failed"
 
 
-@pytest.mark.parametrize("header", ["", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\x00"])
-def test_a_job_without_a_trace_has_no_spans(exported: InMemorySpanExporter, header: str) -> None:
+@pytest.mark.parametrize("header", ["", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\x00", LEFT_OUT])
+def test_a_job_without_a_trace_or_whose_trace_is_left_out_has_no_spans(
+    exported: InMemorySpanExporter, header: str
+) -> None:
     tracing.span("engine", header, 1.0, 2.0)
     assert exported.get_finished_spans() == ()
 
