@@ -11,6 +11,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from protocol.call import heed_cancel, spread_s
+from protocol.primary import came_along
 
 SILENCE_S = 5.0
 """After so long without a word, look whether the connection lives."""
@@ -51,11 +52,12 @@ class Subscription:
 
     async def hear(self) -> list[bytes] | None:
         """The next messages; None: read the log, because the subscription just began (anew), or after a silence."""
-        try:
-            async with asyncio.timeout(SILENCE_S):
+        if not self._news.is_set():
+            silence = asyncio.get_running_loop().call_later(SILENCE_S, self.doubt)
+            try:
                 await self._news.wait()
-        except TimeoutError:
-            return None
+            finally:
+                silence.cancel()
         if self._doubtful:
             self._doubtful = False
             messages = None
@@ -173,6 +175,8 @@ class Hub:
             if message is not None:
                 silent = False
                 self._pass_on(message)
+                async for another in came_along(pubsub):
+                    self._pass_on(another)
             elif silent:
                 raise ConnectionError("no answer to a ping")
             else:

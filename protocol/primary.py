@@ -5,7 +5,7 @@ The URL of a Redis behind Sentinel names the sentinels, the service and the data
 Sentinels with a password of their own get it in the query, as `sentinel_username` and `sentinel_password`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from redis import Redis as SyncRedis
 from redis._parsers.hiredis import NOT_ENOUGH_DATA, _AsyncHiredisParser
 from redis.asyncio import Connection, Redis
+from redis.asyncio.client import PubSub
 from redis.asyncio.connection import parse_url
 from redis.connection import Connection as SyncConnection
 from redis.exceptions import ConnectionError as NoConnection
@@ -134,19 +135,40 @@ class FleetConnection(Connection):
     Its end is always one of redis-py's errors, also where uvloop has another word for it.
     """
 
-    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as below
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ANN401, FBT001, FBT002 - as below
         """Write a command.
 
         Raises:
             redis.exceptions.ConnectionError: the connection is closed, or was closed meanwhile.
         """
+        writer = self._writer
         try:
-            await super().send_packed_command(*args, **kwargs)
+            # redis-py sets a time limit, which takes a task and three turns of the event loop: most of what a command
+            # takes while the loop is busy. What fits into the socket needs none.
+            if writer is not None and isinstance(command, list) and not (check_health and self.health_check_interval):
+                writer.writelines(command)
+                if not writer.transport.get_write_buffer_size():
+                    return
+                command = []
+            await super().send_packed_command(command, check_health)
         except (RuntimeError, AttributeError) as error:
             # uvloop: "the handler is closed"; redis-py, whose writer is gone by then: "'NoneType' object has no …".
             if "closed" in str(error) or "NoneType" in str(error):
                 raise NoConnection("the connection was closed meanwhile") from error
             raise
+
+    async def can_read_destructive(self) -> bool:
+        """Whether something came that nobody has asked for, or the end.
+
+        redis-py waits for that, two turns of the event loop before each command; what has come is known without.
+        """
+        stream, parser = self._reader, self._parser
+        if stream and isinstance(parser, _AsyncHiredisParser):
+            reader: Any = parser._reader  # noqa: SLF001 - as in `buffered`
+            came = stream._buffer or stream.at_eof() or stream.exception() or reader.has_data()  # type: ignore[attr-defined]  # noqa: SLF001
+            if not came:
+                return False
+        return bool(await super().can_read_destructive())  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
         """One reply.
@@ -156,7 +178,7 @@ class FleetConnection(Connection):
         """
         try:
             # All but the first reply of a pipeline are here already: nothing is waited for, and no time limit set up.
-            reply = await self._buffered()
+            reply = await self.buffered()
             if reply is NOT_ENOUGH_DATA:
                 reply = await super().read_response(*args, **kwargs)
             if isinstance(reply, ResponseError):
@@ -166,7 +188,7 @@ class FleetConnection(Connection):
             raise
         return reply
 
-    async def _buffered(self) -> object:
+    async def buffered(self) -> object:
         """A reply that was read from the socket with an earlier one; NOT_ENOUGH_DATA where there is none."""
         parser = self._parser
         # redis-py has no way to ask; what it does after the time limit of a reply is done here as well.
@@ -182,6 +204,16 @@ class FleetConnection(Connection):
             await self.disconnect(nowait=True)
             raise
         return reply
+
+
+async def came_along(pubsub: PubSub) -> AsyncGenerator[dict[str, Any], None]:
+    """The messages that were read from the socket with the last one, without the dozen calls that each costs else."""
+    connection: Any = pubsub.connection
+    while isinstance(connection, FleetConnection):
+        reply = await connection.buffered()
+        if reply is NOT_ENOUGH_DATA:
+            return
+        yield await pubsub.handle_message(reply)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 
 
 class ToPrimary(FleetConnection):

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
-from protocol import event_loop, failpoints, log
+from protocol import collector, failpoints, log
 from protocol.settings import Settings
 from protocol.states import Priority
 from scheduler.metrics import Metrics
@@ -30,7 +31,7 @@ def main(settings: Settings, pools: Collection[str] | None = None, recording: Re
     tracing.start("scheduler")
     try:
         with served("scheduler", settings.metrics_port, settings.metrics_host, partial(_metrics, settings)) as metrics:
-            event_loop.run(_until_told(settings, pools, recording, metrics))
+            uvloop.run(_until_told(settings, pools, recording, metrics))
     finally:
         if recording:
             recording.close()
@@ -49,5 +50,6 @@ async def _until_told(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.cancel)
+    collector.settle()
     with suppress(asyncio.CancelledError):
         await service

@@ -24,7 +24,18 @@ from worker.outgoing import Outgoing
 from worker.resumption import Resumption, resume
 from worker.traces import AttemptTrace
 from worker.transcript import Transcript
-from worker.verdict import Drop, GiveBack, Retries, Verdict, completed, malformed, timed_out, verdict_on, with_partial
+from worker.verdict import (
+    Drop,
+    Finish,
+    GiveBack,
+    Retries,
+    Verdict,
+    completed,
+    malformed,
+    timed_out,
+    verdict_on,
+    with_partial,
+)
 
 _log = get_logger("worker")
 
@@ -121,7 +132,9 @@ class Runner:
             if self._metrics:
                 self._metrics.started(attempt.started.priority, attempt.waited_s)
             failpoints.reach("worker.before_engine", attempt.out.handle.own_id)
-            verdict = with_partial(await self._verdict(attempt), _partial(attempt))
+            verdict = await self._verdict(attempt)
+            if isinstance(verdict, Finish) and verdict.outcome.error:
+                verdict = with_partial(verdict, _partial(attempt))
         attempt.ended = True
         engine_s = self._clock.monotonic() - attempt.begun_s
         if self._metrics:
@@ -232,19 +245,17 @@ class Runner:
             attempt.transcript.tokens += len(ids)
 
     def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
-        first = self._hear(attempt, chunk)
+        spoken = speaks(chunk)
+        first = spoken and self._hear(attempt, chunk)
         if attempt.transcript:
-            attempt.transcript.add(chunk, len(ids))
+            attempt.transcript.add(chunk, len(ids) or spoken)
         if attempt.started.spec.stream:
-            self._outbox.say(attempt.out, chunk, ids, at_once=first)
+            self._outbox.say(attempt.out, chunk, ids, at_once=first, tokens=int(spoken))
 
     def _hear(self, attempt: Attempt, chunk: JsonObject) -> bool:
         """Count a chunk that says something; whether it is the first."""
-        choices = chunk.get("choices")
-        if not choices or not speaks(chunk):
-            return False
         # Several choices speak side by side: one tells the tempo of all.
-        own = choices[0].get("index", 0) == 0
+        own = chunk["choices"][0].get("index", 0) == 0
         tempo, first = attempt.tempo, attempt.tempo is None
         if tempo is None:
             tempo = self._begin(attempt)

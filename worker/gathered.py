@@ -34,7 +34,7 @@ class Gathered:
 
     def merged(self) -> list[JsonObject]:
         """As few chunks as say the same."""
-        return merge_chunks(self._chunks)
+        return merge_chunks(self._chunks) if len(self._chunks) > 1 else list(self._chunks)
 
     def __len__(self) -> int:
         """How many are kept."""

@@ -4,9 +4,10 @@ import asyncio
 import os
 import signal
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
-from protocol import event_loop, failpoints
+from protocol import collector, failpoints
 from protocol.log import get_logger
 from protocol.settings import Settings
 from telemetry import tracing
@@ -33,7 +34,7 @@ def main(settings: Settings, options: WorkerOptions) -> int:
     failpoints.arm()
     tracing.start("worker")
     with served("worker", settings.metrics_port, settings.metrics_host, lambda own: _metrics(own, options)) as metrics:
-        ending = event_loop.run(_run(settings, options, metrics))
+        ending = uvloop.run(_run(settings, options, metrics))
     return STOPPED_AT_ONCE if ending is Ending.STOPPED else 0
 
 
@@ -51,4 +52,5 @@ async def _run(settings: Settings, options: WorkerOptions, metrics: Metrics | No
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
+    collector.settle()
     return await run_worker(settings, options, redis_url=settings.store_url, stop=stop, metrics=metrics)

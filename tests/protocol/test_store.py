@@ -88,6 +88,43 @@ async def test_a_connection_that_was_closed_meanwhile_is_a_redis_that_is_away(va
     await asyncio.to_thread(uvloop.run, write_on_a_closed_one())
 
 
+async def test_a_command_goes_out_without_a_turn_of_the_event_loop(valkey_url: str) -> None:
+    """Each turn is one of all that is ready: while a hundred tokens come, a command that takes six is late."""
+
+    async def ask() -> None:
+        redis = store.connect(valkey_url)
+        assert await run(redis, PING)
+        taking = redis.connection_pool.get_connection()
+        with pytest.raises(StopIteration) as taken:
+            taking.send(None)
+        connection = taken.value.value
+        with pytest.raises(StopIteration):
+            connection.send_command("PING").send(None)
+        assert await connection.read_response() == b"PONG"
+        await redis.connection_pool.release(connection)
+        await redis.aclose()
+
+    await asyncio.to_thread(uvloop.run, ask())
+
+
+async def test_what_the_socket_has_no_room_for_is_waited_for(valkey_url: str) -> None:
+    async with store.connect(valkey_url) as redis:
+        large = b"x" * 32 * 1024 * 1024
+        assert await run(redis, Call(("ECHO", large), bytes)) == large
+
+
+@pytest.mark.parametrize("leaves", [("ECHO", "left"), ("QUIT",)])
+async def test_a_connection_that_something_is_left_on_serves_nobody(valkey_url: str, leaves: tuple[str, ...]) -> None:
+    """A reply that nobody waited for, or the end, would be the next one's answer."""
+    async with store.connect(valkey_url) as redis:
+        connection = await redis.connection_pool.get_connection()
+        stream = connection._reader
+        await connection.send_command(*leaves)
+        await eventually(lambda: bool(stream._buffer))
+        await redis.connection_pool.release(connection)
+        assert await run(redis, Call(("ECHO", "mine"), bytes)) == b"mine"
+
+
 def test_tls_goes_to_the_sentinels_too() -> None:
     found = sentinels_of("rediss+sentinel://host/fleet?ssl_ca_certs=ca.pem")
     assert found

@@ -47,9 +47,9 @@ def with_fleet(work: "Callable[[Fleet], Awaitable[T]]", *, fast: bool = False, p
     patience_s = min(patience_s, settings.redis_patience_s)
     whole = _with_fleet(settings.model_copy(update={"redis_patience_s": patience_s}), work)
     if fast:
-        from protocol import event_loop
+        import uvloop
 
-        return event_loop.run(whole)
+        return uvloop.run(whole)
     return asyncio.run(whole)
 
 

@@ -124,16 +124,17 @@ def command(
     _check_installed()
     from producer.gateway.server import allow_many_connections, listen
     from producer.gateway.state import GatewayOptions
-    from protocol import event_loop
     from telemetry import tracing
 
     allow_many_connections()
     tracing.start("gateway")
     listener = listen(host, port)
+    import uvloop
+
     names = (host.lower(), *map(str.lower, hosts))
     options = GatewayOptions(hosts=names, stored_bytes=int(stored_gib * GIB), **given)
     try:
-        event_loop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
+        uvloop.run(_serve(settings, options, listener, everybody=everybody, grace_s=grace, as_json=wants_json()))
     except asyncio.CancelledError:
         # By a second signal; click tells it as Ctrl-C.
         raise KeyboardInterrupt from None
@@ -183,7 +184,7 @@ async def _serve(
     from producer.fleet import Fleet
     from producer.gateway.server import serve
     from producer.gateway.state import Gateway
-    from protocol import store
+    from protocol import collector, store
     from tokenfleet.signals import stop_event
 
     task = asyncio.current_task()
@@ -199,6 +200,8 @@ async def _serve(
             scheme = "https" if options.certificate else "http"
 
             def announce() -> None:
+                # By now the application is built.
+                collector.settle()
                 _announce(scheme, listener, as_json=as_json)
 
             await serve(gateway, listener, stop, grace_s=grace_s, on_start=announce)

@@ -5,8 +5,10 @@ import signal
 from contextlib import suppress
 from importlib.util import find_spec
 
+import uvloop
+
 from producer.batch.store import store_at
-from protocol import event_loop, failpoints, log
+from protocol import collector, failpoints, log
 from protocol.errors import SetupError
 from protocol.settings import Settings
 from telemetry import tracing
@@ -29,7 +31,7 @@ def main(settings: Settings, concurrency: int) -> None:
             raise SetupError(f"the batch runner needs {package}", "Install tokenfleet[batch].")
     store_at(settings.store)
     with served("batch-runner", settings.metrics_port, settings.metrics_host, Metrics) as metrics:
-        event_loop.run(_until_told(settings, concurrency, metrics))
+        uvloop.run(_until_told(settings, concurrency, metrics))
 
 
 async def _until_told(settings: Settings, concurrency: int, metrics: Metrics | None) -> None:
@@ -39,5 +41,6 @@ async def _until_told(settings: Settings, concurrency: int, metrics: Metrics | N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.cancel)
+    collector.settle()
     with suppress(asyncio.CancelledError):
         await service

@@ -109,9 +109,12 @@ def read_embeddings(content: bytes) -> JsonObject:
 def speaks(chunk: JsonObject) -> bool:
     """Whether a chunk brings anything generated, beside the role and the reason of the end."""
     for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
-        if choice.get("text") or any(value for name, value in delta.items() if name != "role"):
+        if choice.get("text"):
             return True
+        # No generator: it is asked of each chunk, three times.
+        for name, value in (choice.get("delta") or {}).items():
+            if value and name != "role":
+                return True
     return False
 
 

@@ -1,9 +1,11 @@
 """Server-sent events from bytes: pure, fed with whatever pieces the network delivers."""
 
+import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 
 MAX_LINE_CHARS = 8 * 1024 * 1024
+_ONE = re.compile(r"data: ([^\r\n]*)\n\n")
 
 
 class SseError(ValueError):
@@ -37,6 +39,11 @@ class SseParser:
         if text and self._after_cr:
             # CRLF may be split between two pieces: the line has ended with its CR.
             text, self._after_cr = text.removeprefix("\n"), False
+        clean = not (garbage or self._line or self._data) and len(text) <= self._max_line_chars
+        if clean and (one := _ONE.fullmatch(text)):
+            # Nearly all pieces are one whole event.
+            yield one[1]
+            return
         self._after_cr = self._after_cr or text.endswith("\r")
         *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         for line in lines:
