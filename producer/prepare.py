@@ -69,6 +69,7 @@ def prepare(
         delay_ms=int(delay_s * 1000),
         reply_to=check_name("reply name", request.reply_to) if request.reply_to else "",
         once=_deletes_on_read(request, defaults),
+        failure_stays=_flag("failure_stays", request.failure_stays),
         bucket=_bucket(request),
     )
 

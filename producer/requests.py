@@ -66,6 +66,8 @@ class JobRequest:
     """An id of yours: submitted again with the same body, it finds the same job. Random by default."""
     reply_to: str = ""
     """Name of a stream that tells of the job's end; batches use it."""
+    failure_stays: bool = False
+    """If the job of this id and body has failed, find it so; by default it runs anew. Batches that go on use it."""
     bucket: Bucket | None = None
     """The API key that it counts for, and that key's limits: for gateways."""
     trace: str | None = None

@@ -240,6 +240,7 @@ class Course:
             ends_at=ends_at,
             durable=self._options.durable,
             stream=self._options.stream,
+            resumed=self._resumed,
         )
 
     def _ends_at(self) -> float | None:

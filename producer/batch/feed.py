@@ -44,7 +44,10 @@ THE_ROWS_FAULT = (InvalidRequest, ConflictingId, Unreadable)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for all rows of a batch. `ends_at` is the event loop's time when the batch expires."""
+    """What holds for all rows of a batch. `ends_at` is the event loop's time when the batch expires.
+
+    `resumed`: rows may have been sent by an earlier run.
+    """
 
     batch_id: str
     model: str
@@ -53,6 +56,7 @@ class Terms:
     ends_at: float | None
     durable: bool = False
     stream: bool = False
+    resumed: bool = False
 
 
 class Feeder:
@@ -86,21 +90,22 @@ class Feeder:
         """
         for row in rows:
             self._window.add(self._own_id(row), row)
-        pause = FIRST_PAUSE_S
-        while rows := await self._attempt(rows):
+        pause, again = FIRST_PAUSE_S, self._terms.resumed
+        while rows := await self._attempt(rows, again=again):
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            pause, again = min(2 * pause, LONGEST_PAUSE_S), True
 
-    async def _attempt(self, rows: Sequence[Todo]) -> list[Todo]:
-        """Submit rows once; those to submit again.
+    async def _attempt(self, rows: Sequence[Todo], *, again: bool) -> list[Todo]:
+        """Submit rows once; those to submit again. `again`: they may have been before, by this run or an earlier one.
 
-        One that ended before its second try has its line, and its job was forgotten: its id must not run anew.
+        One that ended before its second try has its line, and its job was forgotten: its id must not run anew. Nor
+        must one that has failed by the time when Redis hears of it again.
         """
         rows = [row for row in rows if self._own_id(row) in self._window.pending]
         left_s = self._time_left_s()
         if left_s is not None:
             left_s = max(left_s, SHORTEST_S)
-        requests = [self._request(row, left_s) for row in rows]
+        requests = [self._request(row, left_s, again=again) for row in rows]
         with self._window.sending(map(self._own_id, rows)):
             answers = await self._fleet.submit_many(requests, patience_s=math.inf, durable=self._terms.durable)
         later = [row for row, answer in zip(rows, answers, strict=True) if not self._settle(row, answer)]
@@ -124,7 +129,7 @@ class Feeder:
             raise answer
         return True
 
-    def _request(self, row: Todo, left_s: float | None) -> JobRequest:
+    def _request(self, row: Todo, left_s: float | None, *, again: bool) -> JobRequest:
         return JobRequest(
             model=self._terms.model,
             body=self._reader.body(row),
@@ -134,6 +139,7 @@ class Feeder:
             best_effort=True,
             id=self._own_id(row),
             reply_to=self._terms.batch_id,
+            failure_stays=again,
             stream=self._terms.stream,
             # One trace of a million rows would help nobody.
             trace="",

@@ -1,6 +1,7 @@
 -- KEYS job body result tokens lane due deadlines clock events tenant dead [done] [bucket]
--- ARGV ref priority nonce digest body spec cost delay_ms deadline_ms keep_ms reply once
+-- ARGV ref priority nonce digest body spec cost delay_ms deadline_ms keep_ms reply how
 --   [key_id requests_a_minute tokens_a_minute jobs bytes prompt_tokens streams]   (of an API key; 0: no limit)
+--   how: 1, whoever reads the result forgets it; 2, a failure stays, and is found as it is; 3, both
 -- → ok state attempt created figures | conflict | full scope limit | quota what limit retry_after_ms
 --   | limited kind limit remaining retry_after_ms figures | over kind limit needed
 --   figures, of an API key: limit remaining reset_ms, of its requests and of its tokens
@@ -15,15 +16,21 @@ local function with_nonce(nonces, nonce)
   return table.concat(kept, ' ', math.max(1, #kept - NONCES_KEPT + 1))
 end
 
+-- Whether a job that is there has ended, and its end is not to be found: it gives way to a new run.
+local function gives_way(job, same, failure_stays)
+  if not ENDED[job.state] or job.state == 'completed' then return false end
+  return not (failure_stays and same and job.state == 'failed' and try('GET', result_key(job.P, job.ref)))
+end
+
 -- A job that is there already: the same one for the same body, unless it ended without a result.
-local function submit_again(job, digest, nonces, nonce, new_digest, reply)
+local function submit_again(job, digest, nonces, nonce, new_digest, reply, failure_stays)
   local answer = { 'ok', job.state, tonumber(job.attempt), 0 }
   if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true) then
     -- A write that changes nothing: whoever waits until it is safe waits for the first submit too.
     redis.call('HSET', job.key, 'nonces', nonces)
     return answer
   end
-  if ENDED[job.state] and job.state ~= 'completed' then return nil end
+  if gives_way(job, digest == new_digest, failure_stays) then return nil end
   if digest ~= new_digest then return { 'conflict' } end
   redis.call('HSET', job.key, 'nonces', with_nonce(nonces, nonce))
   if reply ~= '' then
@@ -77,13 +84,13 @@ end
 
 local function submit(KEYS, ARGV)
   local P, ref, p, nonce, digest, body, spec = prefix(KEYS), unpack(ARGV, 1, 6)
-  local cost, delay, deadline, keep, reply, once = unpack(ARGV, 7, 12)
+  local cost, delay, deadline, keep, reply, how = unpack(ARGV, 7, 12)
   local job, clock, tenant = KEYS[1], KEYS[8], KEYS[10]
   local old, nonces, attempt = redis.call('HMGET', job, 'state', 'digest', 'nonces', 'dead'), nonce, '0'
   local before, known, now = old[1] and load_job(P, ref), old[3] or '', now_ms()
   local bucket, need = bucket_for(P, ref, ARGV, now)
   if before then
-    local answer = submit_again(before, old[2], known, nonce, digest, reply)
+    local answer = submit_again(before, old[2], known, nonce, digest, reply, number(how) >= 2)
     if answer then return answer[1] == 'ok' and add_figures(answer, bucket) or answer end
   end
   local c = redis.call('HMGET', clock, 'q:' .. p, 'limit:' .. p, 'vt:' .. p, 'weight:' .. tenant_of(ref), 'seq',
@@ -105,7 +112,7 @@ local function submit(KEYS, ARGV)
   }
   local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
   if reply ~= '' then set('reply', reply) end
-  if once == '1' then set('once', 1) end
+  if number(how) % 2 == 1 then set('once', 1) end
   if attempt ~= '0' then set('attempt', attempt) end
   if bucket then set('bucket', take_from(bucket, ARGV[13], need, ARGV[18], ARGV[19], now)) end
   local queued = tonumber(delay) == 0

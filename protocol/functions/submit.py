@@ -30,6 +30,8 @@ class Submission:
     reply_to: str = ""
     once: bool = False
     """Whoever reads its result forgets it."""
+    failure_stays: bool = False
+    """A job of this id and body that failed is found as it ended; it would run anew."""
     bucket: Bucket | None = None
     """The API key that it counts for; None: no key's limits apply."""
 
@@ -75,10 +77,11 @@ def submit(job: Submission) -> Call[Submitted]:
     spec = job.spec.model_dump_json(exclude_defaults=True)
     args = (handle.ref, job.priority, job.nonce, job.digest, job.body, spec, job.spec.cost_tokens)
     times = (job.delay_ms, job.deadline_ms, job.keep_ms)
+    how = int(job.once) + 2 * int(job.failure_stays)
     bucket = _bucket_args(job)
     if job.bucket:
         names.append(keys.bucket(shard, handle.tenant, job.bucket.key_id))
-    return fcall("submit", names, (*args, *times, job.reply_to, int(job.once), *bucket), _parse)
+    return fcall("submit", names, (*args, *times, job.reply_to, how, *bucket), _parse)
 
 
 def _bucket_args(job: Submission) -> tuple[Arg, ...]:

@@ -1,7 +1,9 @@
 """The owners of a batch: handed over, killed, lost, paused; whatever happens, it is brought to its end once."""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -11,11 +13,15 @@ from producer.batch.service.owner import Owner
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
+from producer.jobs import Job
+from producer.requests import JobRequest
 from protocol import batch_reads, functions, keys, reads
 from protocol.batches import BatchChange, BatchStatus
 from protocol.call import Call, run
+from protocol.errors import FleetError
 from protocol.states import Priority
 from tests.producer.batch_files import leftovers, row, until_queued
+from tests.producer.batch_runs import counting
 from tests.producer.served import TERMS, counts, lines, owned, seen, submitted
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.waiting import eventually
@@ -48,6 +54,34 @@ async def test_what_is_handed_over_goes_on_with_its_jobs(
     assert len(await lines(stored, name)) == 8
     # The second owner ran nothing anew.
     assert await worker.take() == []
+
+
+async def test_rows_that_fail_while_the_next_owner_submits_them_run_once(
+    stored: Fleet,
+    store: FileStore,
+    worker: TinyWorker,
+    redis: Redis,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(4)))
+    async with owned(stored, store, name):
+        await until_queued(redis, 4)
+        attempts = await worker.take()
+    submit_many = Fleet.submit_many
+
+    async def late(self: Fleet, requests: Iterable[JobRequest], **how: Any) -> list[Job | FleetError]:
+        for attempt in attempts:
+            await attempt.fail("engine_error")
+        return await submit_many(self, requests, **how)
+
+    monkeypatch.setattr(Fleet, "submit_many", late)
+    async with counting(worker) as prompts:
+        await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record), prompts) == (BatchStatus.COMPLETED, (4, 0, 4), [])
+    assert len(await lines(stored, name)) == 4
+    assert await leftovers(redis) == []
 
 
 async def test_cancelled_between_two_owners_withdraws_what_the_first_had_sent(

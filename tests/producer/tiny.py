@@ -78,6 +78,10 @@ class Attempt:
     async def give_back(self) -> None:
         assert await run(self.worker.redis, requeue(self.handle, self.number, self.worker.name)) == "ok"
 
+    async def strike(self) -> None:
+        """Its engine dies under it; after the third time the job is set aside."""
+        assert await run(self.worker.redis, requeue(self.handle, self.number, self.worker.name, "strike")) != "stale"
+
     async def echo(self) -> None:
         """Say the prompt's words one by one when the job streams; end as the prompt asks, or with the prompt."""
         match self.prompt.split():

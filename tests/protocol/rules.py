@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from protocol import keys
+from protocol.functions import Submission
 from protocol.handle import Handle
 from protocol.states import State, may_follow
 from tests.protocol import accounts
@@ -66,6 +67,12 @@ class Rules:
         """Whether this attempt had brought the job's end before the step."""
         job = self.jobs.get(ref)
         return job is not None and _attempt(job) == attempt and job["state"] in (State.COMPLETED, State.FAILED)
+
+    def failed(self, job: Submission) -> bool:
+        """Whether a job of this id and body had failed before the step, and its outcome is there."""
+        found = self.jobs.get(job.handle.ref, {})
+        whole = found.get("state") == State.FAILED and found.get("digest") == job.digest
+        return whole and self._seen.value(keys.result(job.handle)) is not None
 
     def living(self) -> list[str]:
         """Jobs that had not ended before the step."""

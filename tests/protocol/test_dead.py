@@ -91,6 +91,17 @@ def test_a_dead_job_that_is_submitted_anew_leaves_the_list(driver: Driver) -> No
     assert (driver.job(handle).state, driver.job(handle).strikes, driver.job(handle).history) == (State.QUEUED, 0, ())
 
 
+def test_a_dead_job_whose_failure_is_to_stay_is_found_dead(driver: Driver) -> None:
+    handle = struck_out(driver)
+    (entry,) = driver.run(reads.dead_entries(SHARD, 10))
+    again = driver.run(functions.submit(a_submission(nonce="again", reply_to="me", failure_stays=True)))
+    assert (again.state, again.created) == (State.FAILED, False)
+    (notice,) = driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))
+    assert driver.run(functions.forget_notice("me", notice))
+    assert driver.run(reads.dead_entries(SHARD, 10)) == [entry]
+    assert driver.run(reads.dead_job(handle)) is not None
+
+
 def test_only_a_job_that_was_set_aside_is_dead(driver: Driver) -> None:
     assert driver.run(reads.dead_job(a_handle())) is None
     driver.submit()

@@ -158,6 +158,48 @@ def test_an_end_without_a_result_can_be_run_anew(
     assert driver.restarted(job.handle) > again.attempt
 
 
+def test_a_failure_that_is_to_stay_is_found_and_tells_the_new_reader(driver: Driver, store_clock: StoreClock) -> None:
+    job, attempt = bring_to(driver, store_clock, State.FAILED)
+    before, outcome = driver.job(job.handle), driver.run(reads.outcome(job.handle))
+    again = driver.submitted(a_submission(nonce="new", reply_to="me", failure_stays=True))
+    assert (again.state, again.attempt, again.created) == (State.FAILED, attempt, False)
+    (notice,) = driver.run(reads.done_after([SHARD], "t", "me", ["0"], 1))
+    assert (notice.handle, notice.attempt, notice.state) == (job.handle, attempt, State.FAILED)
+    assert (driver.job(job.handle), driver.run(reads.outcome(job.handle))) == (before, outcome)
+    assert driver.run(functions.forget_notice("me", notice))
+    assert driver.run(reads.job_record(job.handle)) is None
+
+
+@pytest.mark.parametrize("end", [State.CANCELLED, State.EXPIRED])
+def test_what_was_cut_off_runs_anew_where_a_failure_is_to_stay(
+    driver: Driver, store_clock: StoreClock, end: State
+) -> None:
+    bring_to(driver, store_clock, end)
+    assert driver.submitted(a_submission(nonce="new", failure_stays=True)).created
+
+
+@pytest.mark.parametrize("digest", ["digest", "other"])
+def test_a_failure_of_another_body_or_without_its_outcome_does_not_stay(
+    driver: Driver, store_clock: StoreClock, digest: str
+) -> None:
+    """Nobody could read it: whoever waits for it would wait for ever."""
+    job, _ = bring_to(driver, store_clock, State.FAILED)
+    if digest == "digest":
+        driver.redis.delete(keys.result(job.handle))
+    assert driver.submitted(a_submission(nonce="new", digest=digest, failure_stays=True)).created
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("failure_stays", [False, True])
+def test_a_result_that_is_read_once_and_a_failure_that_stays_are_two_wishes(
+    driver: Driver, *, once: bool, failure_stays: bool
+) -> None:
+    job = driver.submit(once=once, failure_stays=failure_stays)
+    standing = driver.run(reads.standing(job.handle))
+    assert standing
+    assert standing.once == once
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_what_has_ended_stays_as_it_ended(driver: Driver, store_clock: StoreClock, end: State) -> None:
     job, attempt = bring_to(driver, store_clock, end)

@@ -30,6 +30,7 @@ CARELESS = {
     "a key's bodies never end": ("math.max(0, bucket.bytes - number(bytes))", "bucket.bytes"),
     "a refused job is taken": (REFUSED, f"if refusal and bucket then {TAKE} end {REFUSED}"),
     "a repeat takes again": (REPEATED, f"if answer and bucket then {TAKE} end {REPEATED}"),
+    "a failure that is to stay runs anew": ("failure_stays and same and", "false and"),
     "an old result is kept": ("redis.call('DEL', job.key, result_key(job.P, job.ref), ", "redis.call('DEL', job.key, "),
 }
 

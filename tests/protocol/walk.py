@@ -126,6 +126,7 @@ class Walk:
             delay_ms=self._random.choice([0, 1_500]),
             deadline_ms=self._random.choice([3_000, 60_000]),
             reply_to=self._random.choice(["", "me"]),
+            failure_stays=self._random.random() < 0.5,
             bucket=self._random.choice([None, *BUCKETS]),
             spec=self._random.choice([SPEC, SPEC, SPEC.model_copy(update={"stream": False})]),
         )
@@ -141,8 +142,12 @@ class Walk:
         answered = self._answered.setdefault(ref, set())
         if ref not in self.rules.jobs:
             answered.clear()
-        if self._do(functions.submit(job)).created and job.nonce in answered:
+        stays = job.failure_stays and self.rules.failed(job)
+        created = self._do(functions.submit(job)).created
+        if created and job.nonce in answered:
             raise self._broken("a repeated submit began a second run")
+        if created and stays:
+            raise self._broken("a failure that was to stay ran anew")
         answered.add(job.nonce)
 
     def cancel(self) -> None:
