@@ -12,8 +12,8 @@ from protocol.batches import BatchStatus
 from protocol.handle import Handle, Shard
 from protocol.server_facts import BufferLimit, ServerConfig, ServerFacts
 from protocol.states import Priority, WorkerState
-from tokenfleet.doctor import fleet, here, server
-from tokenfleet.doctor.finding import Finding, fail, ok
+from tokenfleet.doctor import fleet, here, rights, server
+from tokenfleet.doctor.finding import Finding
 from tokenfleet.doctor.view import as_text
 from tokenfleet.top.view import Moment, screen
 
@@ -127,12 +127,8 @@ def _findings() -> Iterator[Finding]:
     yield from server.of_facts(facts)
     yield from server.of_config(config, appends=True)
     yield here.of_door(config, anyone=False)
-    yield ok("acl", "user operator may do what a scheduler does")
-    yield fail(
-        "library",
-        "Redis has no function library: nothing can be submitted",
-        "Start a scheduler of this version: it loads its library.",
-    )
+    yield rights.of_refused("operator", "scheduler", ())
+    yield server.of_library("missing")
     yield from fleet.of_fleet(overview(led=False), {_SHARD: NOW_MS})
     yield here.of_store(None)
 

@@ -5,8 +5,8 @@ import math
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -60,15 +60,20 @@ class Prometheus:
             return json.loads(answer.read())["data"]
 
 
-@contextmanager
-def prometheus(folder: Path, jobs: Mapping[str, list[int]]) -> Iterator[Prometheus]:
+def prometheus(folder: Path, jobs: Mapping[str, list[int]]) -> AbstractContextManager[Prometheus]:
     """Scrape these ports under these jobs' names, with our rules, for the length of a block."""
     scraped = [
         {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
         for job, ports in jobs.items()
     ]
+    return prometheus_of(folder, scraped)
+
+
+@contextmanager
+def prometheus_of(folder: Path, scraped: Sequence[Mapping[str, Any]]) -> Iterator[Prometheus]:
+    """Scrape by these configurations, each second, with our rules, for the length of a block."""
     times = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    config = {"global": times, "rule_files": [str(OBSERVE / "alerts.yml")], "scrape_configs": scraped}
+    config = {"global": times, "rule_files": [str(OBSERVE / "alerts.yml")], "scrape_configs": list(scraped)}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     port = free_port()
     words = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]

@@ -3,16 +3,21 @@
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.observe.prometheus import OBSERVE, program
+from tests.compose.file import COMPOSE, OURS, ROLES, SERVICES
+from tests.observe.prometheus import OBSERVE, program, prometheus_of
+from tests.support.waiting import eventually
 
 RULES = [rule for group in yaml.safe_load((OBSERVE / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 SHARD = 'pool="p",shard="0"'
-LATE = f'tokenfleet_lane_oldest_seconds{{{SHARD},priority="high"}}'
-ANSWERS = 'tokenfleet_gateway_requests_total{{instance="g",code="{}"}}'.format
+OLDEST = f'tokenfleet_lane_oldest_seconds{{{{{SHARD},priority="{{}}"}}}}'.format
+TARGET = 'tokenfleet_lane_target_seconds{{priority="{}"}}'.format
+ANSWERS = 'tokenfleet_gateway_requests_total{{instance="g",route="{1}",code="{0}"}}'.format
+CHATS = "/v1/chat/completions"
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,8 @@ class Case:
 CASES = {
     "TokenfleetNoLeader": Case({f"tokenfleet_scheduler_leader{{{SHARD}}}": "1x8 0x40"}, "2m15s", "3m"),
     "TokenfleetTargetDown": Case({'up{job="tokenfleet",instance="w"}': "1x8 0x40"}, "2m30s", "3m30s"),
-    "TokenfleetLaneLate": Case(
-        {LATE: "0.2x8 3x40", 'tokenfleet_lane_target_seconds{priority="high"}': "0.5x50"}, "3m30s", "5m"
-    ),
+    "TokenfleetLaneLate": Case({OLDEST("high"): "0.2x8 3x40", TARGET("high"): "0.5x50"}, "3m30s", "5m"),
+    "TokenfleetOfflineLaneLate": Case({OLDEST("low"): "500x8 700x99", TARGET("low"): "600x99"}, "16m", "18m"),
     "TokenfleetNoWorkers": Case(
         {
             f'tokenfleet_lane_jobs{{{SHARD},priority="low"}}': "7x50",
@@ -56,16 +60,37 @@ CASES = {
         "11m",
     ),
     "TokenfleetRedisAppendOnlyFails": Case({f"tokenfleet_redis_append_only_ok{{{SHARD}}}": "1x20 0x100"}, "5m", "7m"),
-    "TokenfleetGatewayErrors": Case({ANSWERS("200"): "0+100x200", ANSWERS("503"): "0+1x60 60+20x140"}, "15m", "28m"),
+    "TokenfleetGatewayErrors": Case(
+        {ANSWERS("200", CHATS): "0+100x200", ANSWERS("503", CHATS): "0+1x60 60+20x140"}, "15m", "28m"
+    ),
     "TokenfleetBatchesLate": Case({"tokenfleet_batches_late": "0x20 2x200"}, "15m", "22m"),
     "TokenfleetGpuHot": Case({'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="u"}': "70x20 90x100"}, "8m", "12m"),
 }
-NO_LIMIT = Case(
-    {f"tokenfleet_redis_memory_bytes{{{SHARD}}}": "9x99", f"tokenfleet_redis_memory_limit_bytes{{{SHARD}}}": "0x99"},
-    "20m",
-    "",
-)
-"""Without a `maxmemory` nothing is full."""
+QUIET = {
+    "a batch that is late pages nobody": (
+        "TokenfleetLaneLate",
+        {OLDEST("medium"): "0+15x99", TARGET("medium"): "60x99", TARGET("high"): "0.5x99"},
+    ),
+    "a chat that is late is no offline job": (
+        "TokenfleetOfflineLaneLate",
+        {OLDEST("high"): "9x99", TARGET("high"): "0.5x99", TARGET("low"): "600x99"},
+    ),
+    "clients that do not wait": (
+        "TokenfleetGatewayErrors",
+        {ANSWERS("504", CHATS): "0+90x99", ANSWERS("200", CHATS): "0+10x99"},
+    ),
+    "a gateway that is not ready": (
+        "TokenfleetGatewayErrors",
+        {ANSWERS("503", "/ready"): "0+90x99", ANSWERS("200", CHATS): "0+10x99"},
+    ),
+    "a Redis without a limit is never full": (
+        "TokenfleetRedisMemory",
+        {
+            f"tokenfleet_redis_memory_bytes{{{SHARD}}}": "9x99",
+            f"tokenfleet_redis_memory_limit_bytes{{{SHARD}}}": "0x99",
+        },
+    ),
+}
 
 
 def promtool(*words: str | Path) -> None:
@@ -106,8 +131,38 @@ def test_where_nobody_schedules_at_all_there_is_no_leader(tmp_path: Path) -> Non
     try_rules(tmp_path, "TokenfleetNoLeader", Case({}, "15s", "1m"))
 
 
-def test_a_redis_without_a_limit_is_never_full(tmp_path: Path) -> None:
-    try_rules(tmp_path, "TokenfleetRedisMemory", NO_LIMIT)
+@pytest.mark.parametrize("why", QUIET)
+def test_what_is_as_it_should_be_is_no_alarm(tmp_path: Path, why: str) -> None:
+    alert, series = QUIET[why]
+    try_rules(tmp_path, alert, Case(series, "22m", ""))
+
+
+def test_only_a_late_dialogue_wakes_somebody() -> None:
+    severities = {rule["alert"]: rule["labels"]["severity"] for rule in RULES if "LaneLate" in rule["alert"]}
+    assert severities == {"TokenfleetLaneLate": "page", "TokenfleetOfflineLaneLate": "ticket"}
+
+
+def targets(job: dict[str, Any]) -> set[str]:
+    return {target for group in job.get("static_configs", ()) for target in group["targets"]}
+
+
+def test_each_service_of_the_compose_file_is_scraped_and_those_of_no_profile_by_name() -> None:
+    jobs = {job["job_name"]: job for job in yaml.safe_load((OBSERVE / "prometheus.yml").read_text())["scrape_configs"]}
+    port = COMPOSE["x-environment"]["TOKENFLEET_METRICS_PORT"]
+    gateway = SERVICES["gateway"]["ports"][0].rpartition(":")[2]
+    assert targets(jobs["tokenfleet"]) == {f"{name}:{port}" for name in ROLES if name != "gateway"}
+    assert targets(jobs["tokenfleet-gateway"]) == {f"gateway:{gateway}"}
+    (looked_up,) = jobs["tokenfleet"]["dns_sd_configs"]
+    assert (set(looked_up["names"]), looked_up["port"]) == (set(OURS) - set(ROLES), int(port))
+
+
+async def test_a_service_that_is_stopped_is_a_target_that_is_down(tmp_path: Path) -> None:
+    """None of them runs here, nor has a name, as in Docker's network once a container is stopped."""
+    config = yaml.safe_load((OBSERVE / "prometheus.yml").read_text())
+    with prometheus_of(tmp_path, config["scrape_configs"]) as server:
+        await eventually(server.ready, timeout_s=30)
+        expr = next(rule["expr"] for rule in RULES if rule["alert"] == "TokenfleetTargetDown")
+        await eventually(lambda: server.query(expr) == [0] * len(ROLES), timeout_s=30)
 
 
 def test_each_alert_says_what_is_wrong_and_what_to_do() -> None:

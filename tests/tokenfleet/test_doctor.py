@@ -281,6 +281,39 @@ async def test_a_right_that_is_missing_is_named(good: Server, driver: Driver, us
     assert "tokenfleet acl" in found.advice
 
 
+UNSEEN = {"server": "info", "config": "config", "library": "function", "fleet": "hgetall"}
+"""What can't be seen without a command."""
+
+
+@pytest.mark.parametrize("check", UNSEEN)
+async def test_what_a_user_may_not_ask_is_said_to_be_unseen(
+    good: Server, driver: Driver, users: Users, check: str
+) -> None:
+    well(driver)
+    users.add("curious", access.metrics(), "clearselectors", "~*", "&*", "+@all", f"-{UNSEEN[check]}")
+    findings = await examined(as_user(good, "curious"), role="subscriber")
+    unseen = {finding.check: finding for finding in findings if "can't be seen" in finding.said}
+    assert unseen.keys() == {check}
+    assert (unseen[check].level, "operator's user" in unseen[check].advice) == ("warn", True)
+    # All else is judged as ever, and nothing that is unseen is called well.
+    gone = {
+        "server": {"version", "primary", "memory", "eviction", "aof"},
+        "config": {"fsync", "buffers", "door"},
+        "library": set(),
+        "fleet": {"leader", "standby", "workers", "engine", "models", "dead"},
+    }[check]
+    as_ever = levels(await examined(good.url, role="subscriber"))
+    assert levels(findings).keys() ^ as_ever.keys() == gone | ({check} if check != "library" else set())
+
+
+async def test_a_server_without_a_fleet_says_how_to_begin(good: Server, driver: Driver) -> None:
+    del driver
+    findings = {finding.check: finding for finding in await examined(good.url)}
+    assert (findings["workers"].level, "no worker ever" in findings["workers"].said) == ("warn", True)
+    assert "tokenfleet worker --model" in findings["workers"].advice
+    assert not {"leader", "standby", "engine", "models"} & findings.keys()
+
+
 async def test_a_user_is_held_against_another_role_by_name(good: Server, driver: Driver, users: Users) -> None:
     well(driver)
     users.add("metrics", access.metrics())

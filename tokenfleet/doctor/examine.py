@@ -13,7 +13,7 @@ from protocol.errors import FleetError, NotAllowed, ProtocolViolation, StoreUnav
 from protocol.server_facts import anyone_may_do_anything, server_config, server_facts, server_facts_of_all
 from protocol.settings import Settings
 from tokenfleet.doctor import fleet, here, server
-from tokenfleet.doctor.finding import Finding, fail, ok, warn
+from tokenfleet.doctor.finding import Finding, fail, warn
 from tokenfleet.doctor.rights import of_rights, roles_for, user_of
 
 T = TypeVar("T")
@@ -111,12 +111,7 @@ async def _library(redis: Redis) -> Finding:
         return warn("library", "the function library can't be seen", _AS_OPERATOR)
     except ProtocolViolation:
         return fail("library", "this server has no functions: nothing can be submitted", server.NEW_ENOUGH)
-    advice = "Start a scheduler of this version: it loads its library."
-    if state == "missing":
-        return fail("library", "Redis has no function library: nothing can be submitted", advice)
-    if state == "other":
-        return fail("library", "Redis has the function library of another version of tokenfleet", advice)
-    return ok("library", f"{library.NAME}, as this version of tokenfleet has it")
+    return server.of_library(state)
 
 
 async def _fleet(redis: Redis) -> list[Finding]:

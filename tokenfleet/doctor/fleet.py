@@ -38,7 +38,7 @@ def _leader(shard: ShardView) -> Finding:
 def _standby(shard: ShardView, silent_ms: int) -> Finding:
     if silent_ms <= STANDBY_MS:
         return ok("standby", f"{shard.shard}: another scheduler stands by")
-    advice = "Start a second scheduler on another host: it takes over within two seconds."
+    advice = "Start a second scheduler on another host: it takes over within three seconds."
     return warn("standby", f"{shard.shard}: no scheduler stands by", advice)
 
 

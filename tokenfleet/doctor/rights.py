@@ -59,11 +59,12 @@ async def of_rights(redis: Redis, user: str, roles: dict[str, Role]) -> list[Fin
         asked = probes(role)
         answers = await run_all(redis, list(asked.values()))
         refused = [right for right, answer in zip(asked, answers, strict=True) if isinstance(answer, NotAllowed)]
-        found.append(_finding(user, name, refused))
+        found.append(of_refused(user, name, refused))
     return found
 
 
-def _finding(user: str, role: str, refused: Sequence[str]) -> Finding:
+def of_refused(user: str, role: str, refused: Sequence[str]) -> Finding:
+    """Whether a user that was refused these rights of a role, as they stand in a rule, may do what it does."""
     if not refused:
         return ok("acl", f"user {user} may do what a {role} does")
     more = f", and {len(refused) - MOST_TOLD} more" if len(refused) > MOST_TOLD else ""

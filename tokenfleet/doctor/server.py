@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from protocol import library
 from protocol.server_facts import ServerConfig, ServerFacts
 from tokenfleet.doctor.finding import Finding, fail, ok, warn
 
@@ -93,6 +94,16 @@ def _buffers(config: ServerConfig) -> Finding:
     if limit.hard < PUBSUB_HARD or 0 < limit.soft < PUBSUB_SOFT:
         return warn("buffers", f"{said}: slow ones begin anew too often", f"{_LIMIT}, and in its configuration file.")
     return ok("buffers", said)
+
+
+def of_library(state: library.State) -> Finding:
+    """Whether it has the functions that all moves of jobs are."""
+    advice = "Start a scheduler of this version: it loads its library."
+    if state == "missing":
+        return fail("library", "Redis has no function library: nothing can be submitted", advice)
+    if state == "other":
+        return fail("library", "Redis has the function library of another version of tokenfleet", advice)
+    return ok("library", f"{library.NAME}, as this version of tokenfleet has it")
 
 
 def _size(count: int) -> str:
