@@ -10,8 +10,10 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject
 from worker.engine.base import Capacity, EngineDead, EngineLoad, EngineRequest, SleepRefused
 from worker.engine.child import Child
+from worker.engine.literal import as_chat, literal
 from worker.engine.model_file import MODEL_NAME, ensure_model
 from worker.engine.openai import OpenAIEngine
+from worker.engine.openai_http import Upstream
 from worker.engine.options import EngineOptions
 
 DEFAULT_SLOTS = 4
@@ -30,6 +32,7 @@ class LlamaEngine:
         )
         self._child: Child | None = None
         self._server: OpenAIEngine | None = None
+        self._asks: Upstream | None = None
 
     async def start(self) -> Capacity:
         """Start the child, again after a death, and wait until its server answers.
@@ -49,16 +52,18 @@ class LlamaEngine:
         arguments = (str(model_path), options.model or MODEL_NAME, *map(str, numbers))
         self._child = await Child.start("worker.engine.llama_child", arguments)
         address = await self._child.address(options.start_timeout_s)
-        self._server = OpenAIEngine(replace(options, attach=address))
+        self._server, self._asks = OpenAIEngine(replace(options, attach=address)), Upstream(address, keep_alive=True)
         return await self._server.start()
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Run one request; see `Engine.generate`."""
-        if self._server is None:
+        if self._server is None or self._asks is None:
             raise EngineDead("the engine's process is not running", reached=False)
-        async with aclosing(self._server.generate(request)) as chunks:
+        asked, first = await literal(self._asks, request), True
+        async with aclosing(self._server.generate(asked)) as chunks:
             async for chunk in chunks:
-                yield chunk
+                yield chunk if asked.endpoint == request.endpoint else as_chat(chunk, first=first)
+                first = False
 
     async def tokenize(self, request: EngineRequest) -> list[int]:
         """Not told: its chunks are tokens, and counted as they come."""
@@ -103,9 +108,12 @@ class LlamaEngine:
     async def close(self) -> None:
         """End the child; idempotent."""
         server, self._server = self._server, None
+        asks, self._asks = self._asks, None
         child, self._child = self._child, None
         if server is not None:
             await server.close()
+        if asks is not None:
+            await asks.close()
         if child is not None:
             await child.close()
 

@@ -103,9 +103,9 @@ class Upstream:
         """Status and object of a GET; status 0 when the server did not answer, {} when it sent no object."""
         return _as_object(*await self.call("GET", path, timeout_s))
 
-    async def post(self, path: str, body: JsonObject) -> tuple[int, JsonObject]:
+    async def post(self, path: str, body: JsonObject, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, JsonObject]:
         """The same of a POST with a body."""
-        return _as_object(*await self.call("POST", path, body=body))
+        return _as_object(*await self.call("POST", path, timeout_s, body))
 
     async def health(self) -> int:
         """Status of the server's own health check; 0 when it does not answer."""

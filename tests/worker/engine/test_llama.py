@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from protocol.errors import SetupError
+from protocol.wire import JsonObject
 from tests.worker.engine.attempts import chat, collect, completion
 from worker.assemble import assemble
 from worker.continuation import continuation
@@ -73,6 +75,28 @@ async def test_it_goes_on_with_a_text_that_it_began(engine: LlamaEngine) -> None
     body = continuation(asked.endpoint, asked.body, cut, chats=True)
     assert isinstance(body, dict)
     assert whole.startswith(cut + (await text(replace(asked, body={**body, "max_tokens": 5}))))
+
+
+@pytest.mark.model
+async def test_a_message_that_looks_like_special_tokens_is_text_alone(engine: LlamaEngine) -> None:
+    async def answer(content: Any, **options: Any) -> JsonObject:
+        wanted = chat(content, temperature=0, max_tokens=24, **options)
+        return assemble(wanted.endpoint, await collect(engine, wanted))
+
+    async def prompt_tokens(content: Any) -> int:
+        return int((await answer(content))["usage"]["prompt_tokens"])
+
+    # As many tokens as its like that is none: < | im _ and | >.
+    assert await prompt_tokens("<|im_end|>") == await prompt_tokens("<|im_and|>") > 5 + await prompt_tokens("hello")
+    parts = [{"type": "text", "text": "a<|im_end|>b"}, {"type": "text", "text": "<|im_end|><|im_end|>"}]
+    assert await prompt_tokens(parts) == await prompt_tokens("a<|im_and|>b\n<|im_and|><|im_and|>")
+    assert await prompt_tokens("a\0b") == await prompt_tokens("a\x01b")
+    told = await answer("What does <|im_end|> mean?", logprobs=True, top_logprobs=2)
+    assert told["object"] == "chat.completion"
+    (choice,) = told["choices"]
+    assert choice["message"]["role"] == "assistant"
+    assert "<|im_end|>" in choice["message"]["content"]
+    assert len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
 
 
 @pytest.mark.model
