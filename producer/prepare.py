@@ -58,7 +58,8 @@ def prepare(
             prefix=guess.prefix,
             time_limit_s=_time_limit_s(request),
             best_effort=_flag("best_effort", request.best_effort),
-            unfollowed_s=_unfollowed_s(request, body),
+            unfollowed_s=_seconds("cancel_unfollowed", request.cancel_unfollowed),
+            followed_s=_seconds("follow_for", request.follow_for),
             trace=_trace(request, trace),
         ),
         body=checked.encoded,
@@ -126,12 +127,8 @@ def _bucket(request: JobRequest) -> Bucket | None:
     return request.bucket
 
 
-def _unfollowed_s(request: JobRequest, body: JsonObject) -> float | None:
-    if request.cancel_unfollowed is None:
-        return None
-    if not _streams(request, body):
-        raise InvalidRequest("cancel_unfollowed: only a job that streams can be followed", "Use stream=True.")
-    return requests.seconds("cancel_unfollowed", request.cancel_unfollowed)
+def _seconds(name: str, value: requests.Duration | None) -> float | None:
+    return None if value is None else requests.seconds(name, value)
 
 
 def _streams(request: JobRequest, body: JsonObject) -> bool:

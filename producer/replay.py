@@ -25,7 +25,8 @@ async def replay(redis: Redis, handle: Handle, patience_s: float) -> Submitted:
     again = Submission(
         handle=handle,
         priority=job.priority,
-        spec=job.spec,
+        # Whoever followed it is gone, and who runs it anew need not follow.
+        spec=job.spec.model_copy(update={"unfollowed_s": None}),
         body=body,
         digest=job.digest,
         nonce=secrets.token_hex(8),

@@ -57,7 +57,9 @@ class JobRequest:
     time_limit: Duration | None = None
     """How long one attempt may run."""
     cancel_unfollowed: Duration | None = None
-    """A streaming job is cancelled once nobody has followed it for so long while it runs; None lets it run."""
+    """It is cancelled once nobody has followed it, or waited for its result, for so long while it runs; None: never."""
+    follow_for: Duration | None = None
+    """`cancel_unfollowed` counts only so long after the submission; None: to its end. For gateways."""
     keep: Duration | None = None
     """How long its result is kept; the settings' time by default."""
     delete_on_read: bool | None = None

@@ -52,7 +52,9 @@ class JobSpec(Message):
     best_effort: bool = False
     """Never refused for want of time: it waits as long as it must."""
     unfollowed_s: float | None = None
-    """A streaming job is cancelled once nobody has followed its tokens for so long; None lets it run."""
+    """It is cancelled once nobody has followed it for so long; None lets it run."""
+    followed_s: float | None = None
+    """That counts only so long after its submission: who waits for it goes then, and it goes on. None: to its end."""
     trace: Trace = ""
     """The span that it was submitted under, as a W3C `traceparent`; empty when nothing traces it."""
 

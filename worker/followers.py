@@ -28,7 +28,7 @@ class Followers:
         Raises:
             FleetError: Redis does not answer; nobody is stopped for that.
         """
-        asking = [attempt for attempt in attempts if attempt.started.spec.unfollowed_s is not None]
+        asking = [attempt for attempt in attempts if self._asks(attempt)]
         self._alone_since_s = {attempt: self._alone_since_s[attempt] for attempt in asking if self._knows(attempt)}
         if not asking:
             return
@@ -41,6 +41,13 @@ class Followers:
             limit_s = attempt.started.spec.unfollowed_s or 0.0
             if now_s - self._alone_since_s.setdefault(attempt, now_s) >= limit_s:
                 attempt.stop(unfollowed(limit_s))
+
+    def _asks(self, attempt: Attempt) -> bool:
+        spec = attempt.started.spec
+        if spec.unfollowed_s is None or spec.followed_s is None:
+            return spec.unfollowed_s is not None
+        age_s = (attempt.waited_s or 0.0) + self._clock.monotonic() - attempt.begun_s
+        return age_s < spec.followed_s
 
     def _knows(self, attempt: Attempt) -> bool:
         return attempt in self._alone_since_s

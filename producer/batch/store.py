@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
+from producer.batch.claim import Claim, Usage, alone
 from producer.batch.workplace import Workplace
 from protocol import wire
 from protocol.batches import BatchName, is_file_id
@@ -44,14 +45,6 @@ class StoredFile:
         return {**asdict(self), "object": "file", "status": "processed"}
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """How much a tenant has in the store, the output of its batches too."""
-
-    files: int
-    bytes: int
-
-
 class FileStore:
     """Files by tenant and id; a tenant's files are unknown to all others. Methods block: call them in a thread.
 
@@ -63,8 +56,10 @@ class FileStore:
         self.folder = Path(folder)
         self._now = now
 
-    def put(self, tenant: str, source: BinaryIO, filename: str, purpose: Purpose = "batch") -> StoredFile:
-        """Keep all that `source` has.
+    def put(
+        self, tenant: str, source: BinaryIO, filename: str, purpose: Purpose = "batch", claim: Claim | None = None
+    ) -> StoredFile:
+        """Keep all that `source` has, which `claim` may refuse before.
 
         Raises:
             OutputFailed: it can't be written.
@@ -72,13 +67,14 @@ class FileStore:
         """
         file_id, size = f"file-{secrets.token_hex(12)}", 0
         target = self._content(tenant, file_id, _checked(filename))
-        with _failing("the store can't be written"), self._fresh() as (temporary, writer):
-            while block := source.read(BLOCK_BYTES):
-                writer.write(block)
-                size += len(block)
-            _safe(writer)
-            temporary.rename(target)
-        return self._known(tenant, StoredFile(file_id, size, int(self._now()), filename, purpose))
+        with self._claimed(tenant, target, claim):
+            with _failing("the store can't be written"), self._fresh() as (temporary, writer):
+                while block := source.read(BLOCK_BYTES):
+                    writer.write(block)
+                    size += len(block)
+                _safe(writer)
+                temporary.rename(target)
+            return self._known(tenant, StoredFile(file_id, size, int(self._now()), filename, purpose))
 
     def adopt(self, name: BatchName, part: str, path: Path) -> str | None:
         """Keep a batch's own file, which stays where it is too; its id, always the same. None for an empty one.
@@ -128,7 +124,7 @@ class FileStore:
         return sorted(found, key=lambda file: (file.created_at, file.id), reverse=True)
 
     def usage(self, tenant: str) -> Usage:
-        """What a tenant has here, without what is only half-written."""
+        """What a tenant has here, without what is only half-written; that counts as far as it was claimed."""
         files = size = 0
         with suppress(FileNotFoundError), os.scandir(self._home(tenant)) as entries:
             for entry in entries:
@@ -181,6 +177,24 @@ class FileStore:
             _safe(writer)
             temporary.rename(self._facts(tenant, file.id))
         return file
+
+    @contextmanager
+    def _claimed(self, tenant: str, target: Path, claim: Claim | None) -> Iterator[None]:
+        """A file without content, as large as the one that will be put in its place; gone where none is.
+
+        What a crash leaves of it is swept as what is half-written.
+        """
+        if claim:
+            with alone(self.folder / "locks" / tenant):
+                claim.check(self.usage(tenant))
+                with _failing("the store can't be written"), target.open("xb") as place:
+                    place.truncate(claim.bytes)
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                target.unlink(missing_ok=True)
+            raise
 
     @contextmanager
     def _fresh(self) -> Iterator[tuple[Path, BinaryIO]]:

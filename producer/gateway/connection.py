@@ -41,10 +41,10 @@ class _Stalls:
     """Cuts off a reader that takes nothing, and counts as its address's connection until it is lost."""
 
     transport: asyncio.Transport
-    client: tuple[str, int] | None
     addresses = Shares(0)
     """Replaced for each server."""
-    _counted = True
+    site: str | None = None
+    """Whose it counts as; None: nobody's."""
     _stall: asyncio.TimerHandle | None = None
 
     def pause_writing(self) -> None:
@@ -60,9 +60,14 @@ class _Stalls:
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._let_go()
-        if self._counted:
-            self.addresses.give_back(site_of(self.client))
+        self.counts_no_more()
         super().connection_lost(exc)  # type: ignore[misc]  # as above
+
+    def counts_no_more(self) -> None:
+        """Others of its address may have its place."""
+        if self.site is not None:
+            self.addresses.give_back(self.site)
+            self.site = None
 
     def _let_go(self) -> None:
         if self._stall:
@@ -87,12 +92,19 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
         """A client came, and must say something."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=UNREAD_BYTES)
-        self._counted = self.addresses.take(site_of(self.client))
-        if self._counted:
+        # With TLS it has counted since it was taken.
+        if self.site is not None or self.counts_for(site_of(self.client)):
             self._wait_for(HEAD_S)
         else:
-            self.metrics.refused_connection()
             self._refuse(_TOO_MANY)
+
+    def counts_for(self, site: str) -> bool:
+        """Count as a connection of this address; False where it has as many as it may."""
+        if self.addresses.take(site):
+            self.site = site
+        else:
+            self.metrics.refused_connection()
+        return self.site is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
@@ -199,6 +211,13 @@ class BoundedHttp(_Stalls, HttpToolsProtocol):
 
 class BoundedWebSocket(_Stalls, WebSocketsSansIOProtocol):
     """A WebSocket."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A connection that was HTTP's until now: it goes on to count for the same address, gone or not."""
+        before = transport.get_protocol()
+        if isinstance(before, BoundedHttp):
+            self.site, before.site = before.site, None
+        super().connection_made(transport)
 
     def handle_ping(self) -> None:
         """Answer it; not for a client that takes nothing: its answers would gather here, as many as it asks for."""

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from producer.batch.claim import Claim, Usage
 from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
@@ -78,7 +79,8 @@ async def _put(request: Request) -> Response:
     gateway = gateway_of(request)
     gateway.check_open()
     options, tenant = gateway.options, grant.tenant
-    await asyncio.to_thread(_check_room, store, tenant, declared_bytes(request), options.stored_bytes)
+    used = await asyncio.to_thread(store.usage, tenant)
+    _check_room(used, tenant, declared_bytes(request), options.stored_bytes)
     try:
         with gateway.uploads.one(f"{tenant}:{grant.key_id}", "uploads"):
             async with gateway.stays.of_file(), uploaded(request, options.file_bytes, options.body_s) as upload:
@@ -88,17 +90,16 @@ async def _put(request: Request) -> Response:
 
 
 def _kept(store: FileStore, tenant: str, upload: Upload, most_bytes: int) -> JsonObject:
-    _check_room(store, tenant, upload.size, most_bytes)
-    return store.put(tenant, upload.file, upload.filename).as_json()
+    claim = Claim(upload.size, lambda used: _check_room(used, tenant, upload.size, most_bytes))
+    return store.put(tenant, upload.file, upload.filename, claim=claim).as_json()
 
 
-def _check_room(store: FileStore, tenant: str, size: int, most_bytes: int) -> None:
+def _check_room(used: Usage, tenant: str, size: int, most_bytes: int) -> None:
     """Looked at before a file comes, and again once its size is known.
 
     Raises:
         FilesFull: with it, the tenant would have more than it may.
     """
-    used = store.usage(tenant)
     if used.files >= MOST_FILES or (most_bytes and used.bytes + size > most_bytes):
         told = (
             f"the files of tenant {tenant} may be {MOST_FILES}, and have {most_bytes or 'any number of'} bytes in all"

@@ -81,7 +81,7 @@ def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObjec
     streams = body.get("stream") is True
     unfollowed_s = wishes.unfollowed_s(gateway.options.leave_s)
     # The worker's own look is for gateways that died; those that live look themselves.
-    orphaned_s = None if unfollowed_s is None or not streams else max(FOLLOWED_AGAIN_S, unfollowed_s)
+    orphaned_s = None if unfollowed_s is None else max(FOLLOWED_AGAIN_S, unfollowed_s)
     job = JobRequest(
         body=body,
         endpoint=endpoint,
@@ -92,6 +92,8 @@ def _allowed(gateway: Gateway, grant: Grant, endpoint: Endpoint, body: JsonObjec
         best_effort=wishes.best_effort,
         time_limit=wishes.time_limit,
         cancel_unfollowed=orphaned_s,
+        # Told that it goes on, its client asks later whether it has ended: that is no following.
+        follow_for=None if streams else wishes.wait_s(gateway.options.wait_s),
         id=wishes.id or "",
         bucket=grant.bucket,
         trace=trace,
@@ -106,11 +108,10 @@ async def _awaited(gateway: Gateway, request: Request, asked: Asked, job: Job) -
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    wait_s = gateway.options.wait_s if asked.wishes.wait is None else min(asked.wishes.wait, gateway.options.wait_s)
     headers = {REQUEST_ID: str(job.handle), **left_of(job.allowance)}
     try:
         async with gateway.stays.of(job.handle, gone):
-            outcome = await job.result(wait_s)
+            outcome = await job.result(asked.wishes.wait_s(gateway.options.wait_s))
         gateway.metrics.ended(outcome)
         return ended(outcome, headers)
     except WaitTimeout as error:

@@ -77,12 +77,14 @@ async def stream(request: Request) -> Response:
 async def follower(gateway: Gateway, handle: Handle, after: str) -> Follower:
     """Somebody who follows a job anew; when they leave, the job's own wish counts.
 
+    Where it is answered as a whole, they are not who asked for it: their leaving says nothing.
+
     Raises:
         FleetError: there is no such job, or `after` is no event's id.
     """
     relay = Relay(handle, cursor=Cursor.parse(after), place=after)
-    record = (await gateway.fleet.job(handle)).record
-    return Follower(relay, record.spec.unfollowed_s)
+    spec = (await gateway.fleet.job(handle)).record.spec
+    return Follower(relay, spec.unfollowed_s if spec.stream else None)
 
 
 async def _asked(request: Request) -> tuple[Gateway, Handle]:

@@ -5,15 +5,18 @@ import contextlib
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import uvicorn
 
 from producer.gateway.app import application
 from producer.gateway.connection import for_server
+from producer.gateway.handshakes import accepting
 from producer.gateway.metered import Metered
 from producer.gateway.shares import Shares
-from producer.gateway.state import Gateway
+from producer.gateway.state import Gateway, GatewayOptions
 from protocol.errors import SetupError
 
 BACKLOG = 2048
@@ -68,6 +71,7 @@ async def serve(
     Raises:
         SetupError: the certificate or its key can't be used.
     """
+    context = _tls(gateway.options, listener)
     # Its own lines would quote paths and exceptions; ours say what matters.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
     http, ws = for_server(Shares(gateway.options.connections), gateway.metrics)
@@ -82,21 +86,29 @@ async def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=LAST_S,
-        ssl_certfile=gateway.options.certificate,
-        ssl_keyfile=gateway.options.private_key,
     )
+    config.load()
+    server = _Server(config)
+    connection = partial(http, config, server.server_state, {})
+    serving = asyncio.create_task(server.serve(sockets=[] if context else [listener]))
+    async with accepting(listener, context, connection) if context else contextlib.nullcontext():
+        on_start()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        await gateway.shut(grace_s)
+    server.should_exit = True
+    await serving
+
+
+def _tls(options: GatewayOptions, listener: socket.socket) -> ssl.SSLContext | None:
+    if options.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        config.load()
+        context.load_cert_chain(options.certificate, options.private_key)
     except OSError as error:
         # ssl's own errors are of this kind.
         listener.close()
         raise SetupError(f"the certificate or its key can't be used: {error.strerror or error}") from None
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    on_start()
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    await gateway.shut(grace_s)
-    server.should_exit = True
-    await serving
+    return context

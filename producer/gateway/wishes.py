@@ -90,6 +90,10 @@ class Wishes(BaseModel):
             return None if self.keep else grace_s
         return grace_s if self.keep is None else self.keep
 
+    def wait_s(self, most_s: float) -> float:
+        """How long an answer that is not streamed is waited for."""
+        return most_s if self.wait is None else min(self.wait, most_s)
+
 
 def _known(location: tuple[int | str, ...]) -> str:
     """The member's name, where it is one of ours: others are the user's own words."""

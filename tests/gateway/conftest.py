@@ -1,5 +1,6 @@
 """A fleet with the simulated engine for all tests of the gateway, and a worker that does what a test tells it."""
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from openai import AsyncOpenAI
 from redis.asyncio import Redis
 
 from producer.batch.store import FileStore
+from tests.access.certificates import Certificates
 from tests.gateway.batching import GRANTS
 from tests.gateway.serving import MODEL, Ring, Served, serving
 from tests.producer.tiny import TinyWorker
@@ -62,3 +64,13 @@ async def stored(sim_url: str, store: FileStore) -> AsyncIterator[Served]:
 async def sdk(stored: Served) -> AsyncIterator[AsyncOpenAI]:
     async with stored.sdk("ours") as client:
         yield client
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on the path")
+    made = Certificates(tmp_path)
+    made.make("good")
+    made.make("other")
+    return made

@@ -6,6 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from producer.gateway.jobs import follower
 from protocol.states import State
 from protocol.wire import JsonObject
 from tests.gateway.serving import CHAT, QUICK, Served, events, serving, taken
@@ -71,22 +72,29 @@ async def test_a_job_waits_a_moment_for_its_client_to_come_back(valkey_url: str,
 
 
 @pytest.mark.parametrize(
-    ("fleet", "limit_s", "lives_s"), [({}, None, 86_400), ({"time_limit": 5, "deadline": 9}, 5, 9)]
+    ("fleet", "limit_s", "lives_s", "wait_s"),
+    [({}, None, 86_400, 600), ({"time_limit": 5, "deadline": 9, "wait": 8}, 5, 9, 8)],
 )
 async def test_a_job_has_an_end_even_if_its_gateway_is_killed(
-    front: Served, worker: TinyWorker, fleet: JsonObject, limit_s: float | None, lives_s: int
+    front: Served, worker: TinyWorker, fleet: JsonObject, limit_s: float | None, lives_s: int, wait_s: float
 ) -> None:
-    """No gateway, then, has to be there: an attempt without a limit of its own has its worker's."""
+    """No gateway, then, has to be there: an attempt without a limit of its own has its worker's.
+
+    And its worker ends what nobody follows; what is not streamed only while its client would still wait.
+    """
     async with front.http() as http:
         for body in (CHAT, STREAM):
             asked = asyncio.create_task(http.post("/v1/chat/completions", json=body | {"fleet": fleet}))
             attempt = await taken(worker)
             record = (await front.gateway.fleet.job(attempt.handle)).record
+            left_s = (await follower(front.gateway, attempt.handle, "")).unfollowed_s
             await attempt.finish("done")
             await asked
             assert record.spec.time_limit_s == limit_s
             assert record.deadline_ms - record.submitted_ms == 1000 * lives_s
-            assert record.spec.unfollowed_s == (10 if body is STREAM else None)
+            assert (record.spec.unfollowed_s, record.spec.followed_s) == (10, None if body is STREAM else wait_s)
+            # Who only looks at an answer that another waits for ends nothing by leaving.
+            assert left_s == (10 if body is STREAM else None)
 
 
 async def test_who_comes_back_and_leaves_again_has_its_time_anew(valkey_url: str, worker: TinyWorker) -> None:

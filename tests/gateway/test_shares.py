@@ -1,12 +1,16 @@
 """What one key, one tenant or one address may have of a gateway at once."""
 
 import asyncio
+import errno
+import threading
 from dataclasses import replace
 
 import httpx
 import openai
 import pytest
 
+from producer.batch import store as stores
+from producer.batch.claim import Usage
 from producer.batch.store import FileStore
 from producer.gateway import files
 from producer.gateway.auth import Grant
@@ -66,6 +70,38 @@ async def test_a_tenants_files_have_a_bound(valkey_url: str, store: FileStore) -
     assert 'limited_total{limit="storage"} 2.0' in metrics
     assert [file.bytes for file in store.list("acme")] == [150_000]
     assert store.usage("acme").bytes == 150_000
+
+
+async def test_files_that_come_together_have_the_same_bound(
+    valkey_url: str, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second comes while the first is being written, at another gateway; and a file that fails takes no room."""
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slowly(_: object) -> None:
+        if not writing.is_set():
+            writing.set()
+            assert go_on.wait(20)
+            raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(stores, "_safe", slowly)
+    small = replace(QUICK, stored_bytes=150_000)
+    one = serving(valkey_url, ring=KEYS, options=small, store=store.folder)
+    two = serving(valkey_url, ring=KEYS, options=small, store=store.folder)
+    async with one as front, two as other, front.sdk("one") as sdk, other.sdk("two") as second:
+        asked = asyncio.create_task(put(sdk, b"x" * 100_000))
+        try:
+            await eventually(writing.is_set)
+            with pytest.raises(openai.APIStatusError) as refused:
+                await put(second, b"x" * 50_001)
+            await put(second, b"x" * 50_000)
+        finally:
+            go_on.set()
+        with pytest.raises(openai.InternalServerError):
+            await asked
+        await put(sdk, b"x" * 100_000)
+    assert refused.value.code == "storage_limit_reached"
+    assert store.usage("acme") == Usage(2, 150_000)
 
 
 async def test_empty_files_are_not_endless_either(

@@ -1,11 +1,9 @@
 """Pages of other origins, and HTTPS without a proxy: both only where they are asked for."""
 
 import asyncio
-import shutil
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import pytest
@@ -33,16 +31,6 @@ async def shared(valkey_url: str, worker: TinyWorker) -> AsyncIterator[Served]:
     """A gateway that lets one origin's pages ask."""
     async with serving(valkey_url, options=replace(QUICK, origins=(PAGE,))) as served:
         yield served
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl on the path")
-    made = Certificates(tmp_path)
-    made.make("good")
-    made.make("other")
-    return made
 
 
 async def test_a_page_of_the_origin_may_ask_and_read(shared: Served, worker: TinyWorker) -> None:

@@ -20,9 +20,10 @@ from tests.producer.tiny import MODEL, TinyWorker
 CANARY = "canary-7261"
 
 
-async def a_dead_job(fleet: Fleet, worker: TinyWorker, own_id: str) -> Job:
+async def a_dead_job(fleet: Fleet, worker: TinyWorker, own_id: str, unfollowed_s: float | None = None) -> Job:
     """A job that killed its worker's engine three times."""
-    job = await fleet.submit(model=MODEL, messages=[{"role": "user", "content": CANARY}], id=own_id)
+    asked = [{"role": "user", "content": CANARY}]
+    job = await fleet.submit(model=MODEL, messages=asked, id=own_id, cancel_unfollowed=unfollowed_s)
     for strike in range(3):
         attempt = await worker.take_one()
         given_back = requeue(attempt.handle, attempt.number, worker.name, "strike", why=f"engine died, {strike}")
@@ -71,6 +72,14 @@ async def test_a_replayed_job_is_dead_no_more(fleet: Fleet, worker: TinyWorker) 
         await fleet.replay(str(job))
     await (await worker.take_one()).finish("well again")
     assert (await job.result(timeout=5)).text == "well again"
+
+
+async def test_who_replays_a_job_need_not_follow_it(fleet: Fleet, worker: TinyWorker) -> None:
+    job = await a_dead_job(fleet, worker, "bad", unfollowed_s=9)
+    assert (await job.info()).record.spec.unfollowed_s == 9
+    await fleet.replay(str(job))
+    assert (await job.info()).record.spec.unfollowed_s is None
+    await (await worker.take_one()).finish("well again")
 
 
 async def test_what_is_gone_is_left_out_and_what_can_not_be_read_is_shown(

@@ -2,12 +2,14 @@
 
 import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from openai.types import FileObject
 
-from producer.batch import workplace
+from producer.batch import claim, workplace
+from producer.batch.claim import Claim, Usage
 from producer.batch.store import STRAY_S, FileStore
 from producer.batch.workplace import Occupied
 from protocol.batches import BatchName
@@ -92,6 +94,33 @@ def test_a_source_that_breaks_off_leaves_nothing(store: FileStore) -> None:
     with pytest.raises(OutputFailed):
         store.put("t", Broken(), "in.jsonl")
     assert [path for path in store.folder.rglob("*") if path.is_file()] == []
+
+
+def test_of_files_that_come_together_as_many_are_kept_as_there_is_room_for(store: FileStore) -> None:
+    def check(used: Usage) -> None:
+        if used.bytes + 30 > 100:
+            raise OutputFailed("full")
+
+    def keep(_: int) -> bool:
+        try:
+            store.put("t", io.BytesIO(b"x" * 30), "in.jsonl", claim=Claim(30, check))
+        except OutputFailed:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(keep, range(24))) == 3
+    assert store.usage("t") == Usage(3, 90)
+
+
+def test_who_stands_still_with_the_lock_holds_up_others_only_for_a_while(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "PATIENCE_S", 0.05)
+    asked = Claim(3, lambda _: None)
+    with claim.alone(store.folder / "locks" / "t"), pytest.raises(OutputFailed, match="another process"):
+        store.put("t", io.BytesIO(b"{}\n"), "in.jsonl", claim=asked)
+    assert store.put("t", io.BytesIO(b"{}\n"), "in.jsonl", claim=asked).bytes == 3
 
 
 def test_deleting_leaves_nothing(store: FileStore) -> None:

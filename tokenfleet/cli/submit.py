@@ -63,7 +63,7 @@ class Options(TypedDict):
 @click.option("--delay", type=duration, default="0", help="Begins so much later.")
 @click.option("--time-limit", type=duration, help="How long an attempt may run.")
 @click.option(
-    "--cancel-unfollowed", type=duration, help="With --follow: cancelled once nobody has followed it for so long."
+    "--cancel-unfollowed", type=duration, help="Cancelled once nobody has followed it, or waited for it, for so long."
 )
 @click.option("--keep", type=duration, help="How long the result is kept.")
 @click.option("--delete-on-read/--no-delete-on-read", default=None, help="Forget the job once its result was read.")
