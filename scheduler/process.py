@@ -9,7 +9,7 @@ from functools import partial
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from protocol import failpoints, log
+from protocol import collector, failpoints, log
 from protocol.settings import Settings
 from protocol.states import Priority
 from scheduler.metrics import Metrics
@@ -50,5 +50,6 @@ async def _until_told(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.cancel)
+    collector.settle()
     with suppress(asyncio.CancelledError):
         await service

@@ -7,7 +7,7 @@ import signal
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from protocol import failpoints
+from protocol import collector, failpoints
 from protocol.log import get_logger
 from protocol.settings import Settings
 from telemetry import tracing
@@ -52,4 +52,5 @@ async def _run(settings: Settings, options: WorkerOptions, metrics: Metrics | No
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
+    collector.settle()
     return await run_worker(settings, options, redis_url=settings.store_url, stop=stop, metrics=metrics)

@@ -184,7 +184,7 @@ async def _serve(
     from producer.fleet import Fleet
     from producer.gateway.server import serve
     from producer.gateway.state import Gateway
-    from protocol import store
+    from protocol import collector, store
     from tokenfleet.signals import stop_event
 
     task = asyncio.current_task()
@@ -200,6 +200,8 @@ async def _serve(
             scheme = "https" if options.certificate else "http"
 
             def announce() -> None:
+                # By now the application is built.
+                collector.settle()
                 _announce(scheme, listener, as_json=as_json)
 
             await serve(gateway, listener, stop, grace_s=grace_s, on_start=announce)
