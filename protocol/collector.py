@@ -3,8 +3,8 @@
 import gc
 
 YOUNG = 10_000
-"""So many new objects begin a collection of the young ones. Python's own 700 come with each few tokens, and nearly all
-that ours make is freed without it."""
+"""So many objects more than were freed begin a collection of the young ones. Python's own 700 come with a few tokens;
+nearly all that ours make is freed without it."""
 
 
 def settle() -> None:
