@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 from producer.batch import rows
@@ -32,7 +33,8 @@ class Collector:
         window: Window,
         desk: Desk,
         resend: Resend,
-        on_expired: Callable[[], None] | None,
+        ends_at: float | None,
+        on_expired: Callable[[], None],
     ) -> None:
         """Collect.
 
@@ -42,10 +44,11 @@ class Collector:
             window: the rows that are sent.
             desk: where their lines are written.
             resend: submits rows that Redis has lost.
-            on_expired: told when a row's time was over, where that is the batch's: such rows are left without a line.
+            ends_at: the event loop's time when the batch expires, if it does: rows that expire are left without a line.
+            on_expired: told when a row's time was over, and so was the batch's.
         """
         self._results, self._book, self._window, self._desk = results, book, window, desk
-        self._resend, self._on_expired = resend, on_expired
+        self._resend, self._ends_at, self._on_expired = resend, ends_at, on_expired
         self._batch_id = results.batch_id
         self._sends: dict[asyncio.Task[None], frozenset[str]] = {}
         """Lost rows that are being submitted again, by their jobs' ids."""
@@ -88,22 +91,32 @@ class Collector:
 
         First written: after a crash a line may stand there that the ledger does not know, but none is missing. Not
         forgotten while a submit of it is under way, as when an earlier run has sent it too: that would make it anew.
+
+        A row may expire before its batch does: its job had the deadline of an earlier run. It is sent again too.
         """
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, *ending) for job, ending in found if ending]
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
-        late = [outcome.state is State.EXPIRED and self._on_expired is not None for _, _, outcome in here]
-        left = [over or self._withdrawn(job, outcome) for (job, _, outcome), over in zip(here, late, strict=True)]
+        late = [outcome.state is State.EXPIRED and self._ends_at is not None for _, _, outcome in here]
+        left = [expired or self._withdrawn(job, outcome) for (job, _, outcome), expired in zip(here, late, strict=True)]
         self._desk.write([self._done(*ending, labels) for ending, no in zip(here, left, strict=True) if not no])
+        over = self._over
+        again = {} if over else {job.handle.own_id: job.row for job, _, _ in compress(here, late)}
         # Before anything else can run: a row that was written must not be taken a second time.
         for (job, _, _), no in zip(here, left, strict=True):
-            self._window.remove(job.handle.own_id, job.row.number, early=not no)
+            if job.handle.own_id not in again:
+                self._window.remove(job.handle.own_id, job.row.number, early=not no)
         await self._desk.answer_twins()
         await self._window.sent(job.handle.own_id for job, _, _ in here)
         await self._results.forget([job for job, _, _ in here])
-        if any(late) and self._on_expired:
+        if any(late) and over:
             self._on_expired()
-        await self._lost([job.row for job, ending in found if not ending])
+        await self._lost([*(job.row for job, ending in found if not ending), *again.values()])
+
+    @property
+    def _over(self) -> bool:
+        """Whether the batch's time is over, if it has an end."""
+        return self._ends_at is not None and asyncio.get_running_loop().time() >= self._ends_at
 
     async def _notices(self) -> list[DoneNotice]:
         if self._window.shards:
@@ -171,7 +184,9 @@ class Collector:
         return job.row, rows.answered(job.handle.own_id, outcome), finished
 
     async def _lost(self, lost: Sequence[Todo]) -> None:
-        """Redis came back without them: submit them again, but not for ever, and while others are collected.
+        """Redis has them no more: submit them again, but not for ever, and while others are collected.
+
+        Those without a place in the window have not been sent by this run yet.
 
         A send can last: until there is room in a lane, or until a durable one is safe or has ended.
         """

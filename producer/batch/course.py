@@ -98,9 +98,8 @@ class Course:
             reader = RowReader(self._facts.readable)
             stack.callback(reader.close)
             feeder = Feeder(self._fleet, self._terms(ends_at), reader, self._book, self._window, self._desk)
-            late = None if ends_at is None else lambda: self._stop(BatchEnd.EXPIRED)
-            collecting = (self._results, self._book, self._window, self._desk, feeder.send, late)
-            self._collector = Collector(*collecting)
+            collecting = (self._results, self._book, self._window, self._desk, feeder.send, ends_at)
+            self._collector = Collector(*collecting, lambda: self._stop(BatchEnd.EXPIRED))
             end = await self._guarded(self._rows(feeder, self._collector), cancel, ends_at)
             await self._finish(end)
         return self.summary
