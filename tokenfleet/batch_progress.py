@@ -23,7 +23,7 @@ Show = Callable[[BatchProgress], None]
 @contextmanager
 def progress_on(console: Console) -> Iterator[Show]:
     """What to call with each news of the batch."""
-    warning = _Warning(console)
+    warning = LateWarning(console)
     with ExitStack() as stack:
         if console.is_terminal:
             drawn = _Drawn()
@@ -52,19 +52,21 @@ class _Drawn:
         return as_panel(self._news, datetime.now().astimezone()) if self._news else ""
 
 
-class _Warning:
+class LateWarning:
     """Says once that the deadline looks missed, and again when it did not meanwhile."""
 
     def __init__(self, console: Console) -> None:
+        """Say it there."""
         self._console = console
         self._late = False
 
     def look(self, news: BatchProgress) -> None:
+        """With each news."""
         late = news.late_s is not None
         if news.late_s is not None and not self._late:
             left = in_words(news.left_s or 0)
             what = f"{left} of work are left at this pace: {in_words(news.late_s)} more than until the deadline"
-            self._console.print(f"warning: the deadline looks missed: {what}", style="yellow")
+            self._console.print(f"warning: the deadline looks missed: {what}", style="yellow", soft_wrap=True)
         self._late = late
 
 
