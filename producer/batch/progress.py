@@ -25,7 +25,7 @@ class Progress:
     tokens_in: int
     tokens_out: int
     tokens_cached: int
-    """Of `tokens_in`: those whose KV blocks the engines had."""
+    """Of the tokens in of this run: those whose KV blocks the engines had."""
     seconds: float
     """Of this run."""
     rows_per_s: float

@@ -14,7 +14,7 @@ from producer.batch.run import ignore
 from producer.batch.tally import FinishedRow
 from producer.batch.window import Window
 from protocol.batches import BatchCounts, BatchName, BatchRecord, BatchSpec, BatchStatus, BatchUsage
-from tokenfleet.batch_progress import as_panel, plain_line, progress_on
+from tokenfleet.batch_progress import as_panel, as_table, plain_line, progress_on
 from tokenfleet.cli.batch.view import progress_line
 
 NOW = datetime(2026, 1, 2, 3, 4, 5).astimezone()
@@ -97,6 +97,19 @@ def test_a_submitted_batch_that_is_watched_tells_the_same_pace_and_warns_as_earl
     assert told.news[9].late_s is None
     assert told.news[10].late_s == pytest.approx(10)
     assert told.warnings() == 1
+
+
+def test_the_table_says_which_figures_are_of_this_run_alone() -> None:
+    summary = BatchSummary("b", rows_in=3, tokens_cached=7)
+    summary.add(FinishedRow(1, failed=False, queue_ms=1, ttft_ms=2, total_ms=3))
+    own = ("tokens in that were cached", "time", "rows/s", "tokens/s", "whole")
+    for before in (0, 1):
+        summary.rows_before = before
+        console = Console(file=io.StringIO(), width=120, record=True)
+        console.print(as_table(summary))
+        text = console.export_text()
+        assert [name for name in own if f"{name}, this run" in text] == list(own) * before
+        assert text.count("this run") == len(own) * before
 
 
 def test_a_line_and_the_panel_say_what_is_done_how_fast_and_when_it_ends() -> None:
