@@ -23,7 +23,7 @@ Show = Callable[[BatchProgress], None]
 @contextmanager
 def progress_on(console: Console) -> Iterator[Show]:
     """What to call with each news of the batch."""
-    warning = _Warning(console)
+    warning = LateWarning(console)
     with ExitStack() as stack:
         if console.is_terminal:
             drawn = _Drawn()
@@ -52,19 +52,21 @@ class _Drawn:
         return as_panel(self._news, datetime.now().astimezone()) if self._news else ""
 
 
-class _Warning:
+class LateWarning:
     """Says once that the deadline looks missed, and again when it did not meanwhile."""
 
     def __init__(self, console: Console) -> None:
+        """Say it there."""
         self._console = console
         self._late = False
 
     def look(self, news: BatchProgress) -> None:
+        """With each news."""
         late = news.late_s is not None
         if news.late_s is not None and not self._late:
             left = in_words(news.left_s or 0)
             what = f"{left} of work are left at this pace: {in_words(news.late_s)} more than until the deadline"
-            self._console.print(f"warning: the deadline looks missed: {what}", style="yellow")
+            self._console.print(f"warning: the deadline looks missed: {what}", style="yellow", soft_wrap=True)
         self._late = late
 
 
@@ -132,26 +134,29 @@ def as_table(summary: BatchSummary) -> RenderableType:
     table.add_row("rows in / out / failed", f"{summary.rows_in} / {summary.rows_out} / {summary.rows_failed}")
     if summary.rows_unfinished:
         table.add_row("rows that never ended", f"{summary.rows_unfinished}")
+    mine = ""
     if summary.rows_before:
+        mine = ", this run"
         table.add_row("rows of earlier runs", f"{summary.rows_before}")
     if summary.rows_deduped:
         table.add_row("rows deduped: answered by their twins", f"{summary.rows_deduped}")
     table.add_row("tokens in / out", f"{summary.tokens_in:,} / {summary.tokens_out:,}")
     if summary.tokens_cached:
-        table.add_row("tokens in that were cached", f"{summary.tokens_cached:,}")
-    table.add_row("time", in_words(summary.seconds))
-    table.add_row("rows/s", f"{summary.rows_per_s:,.1f}")
-    table.add_row("tokens/s", f"{summary.tokens_per_s:,.1f}")
+        table.add_row(f"tokens in that were cached{mine}", f"{summary.tokens_cached:,}")
+    table.add_row(f"time{mine}", in_words(summary.seconds))
+    table.add_row(f"rows/s{mine}", f"{summary.rows_per_s:,.1f}")
+    table.add_row(f"tokens/s{mine}", f"{summary.tokens_per_s:,.1f}")
     for worker, jobs in sorted(summary.jobs_by_worker.items()):
         table.add_row(plain(f"jobs of {worker}"), str(jobs))
-    return Group(table, _waits(summary)) if len(summary.total_ms) or len(summary.queue_ms) else table
+    return Group(table, _waits(summary, mine)) if len(summary.total_ms) or len(summary.queue_ms) else table
 
 
-def _waits(summary: BatchSummary) -> Table:
+def _waits(summary: BatchSummary, mine: str) -> Table:
     table = Table("ms", "p50", "p90", "p99")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, waits in (("queue", summary.queue_ms), ("first token", summary.ttft_ms), ("whole", summary.total_ms)):
+    named = (("queue", summary.queue_ms), ("first token", summary.ttft_ms), (f"whole{mine}", summary.total_ms))
+    for name, waits in named:
         if len(waits):
             table.add_row(name, *(f"{ms:,}" for ms in waits.as_json().values()))
     return table

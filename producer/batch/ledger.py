@@ -131,8 +131,9 @@ class Ledger(StateFile):
     def counts(self) -> Counts:
         """How the rows stand; reads all of them, a second for some millions."""
         sums = "count(*), total(status = 1), total(status = 2), total(bad), count(twin_of)"
+        more = "total(twin_of IS NOT NULL AND status > 0), total(tokens_in), total(tokens_out)"
         with self._reading() as db:
-            row = db.execute(f"SELECT {sums}, total(tokens_in), total(tokens_out) FROM work").fetchone()
+            row = db.execute(f"SELECT {sums}, {more} FROM work").fetchone()
         return Counts(*map(int, row))
 
     def jobs_by_worker(self) -> dict[str, int]:

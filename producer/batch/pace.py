@@ -42,6 +42,14 @@ class Pace:
         enough = seconds >= LEAST_S and (last - first >= LEAST_ROWS or seconds >= LOOK_BACK_S - LEAST_S)
         return rows / speed if speed > 0 and enough else None
 
+    def late_s(self, rows: int, ends_at: float | None) -> float | None:
+        """How long after `ends_at` so many rows will be done; None in time, without an end, or while unknown."""
+        left_s = self.left_s(rows)
+        if left_s is None or ends_at is None:
+            return None
+        late_s = self._marks[-1][0] + left_s - ends_at
+        return late_s if late_s > 0 else None
+
     def _speed(self, which: int) -> float:
         first, last = self._marks[0], self._marks[-1]
         return (last[which] - first[which]) / (last[0] - first[0]) if last[0] > first[0] else 0.0

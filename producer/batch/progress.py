@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from producer.batch.pace import Pace
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.batch.window import Window
+from protocol.batches import BatchRecord, BatchUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Progress:
     tokens_in: int
     tokens_out: int
     tokens_cached: int
-    """Of `tokens_in`: those whose KV blocks the engines had."""
+    """Of the tokens in of this run: those whose KV blocks the engines had."""
     seconds: float
     """Of this run."""
     rows_per_s: float
@@ -61,16 +62,14 @@ class Teller:
         self._pace.note(now, summary.rows_out - summary.rows_before, summary.tokens_out - summary.tokens_before)
         for row in finished:
             self._on_row(row)
-        self._on_progress(self._progress(now))
+        self._on_progress(self._progress())
 
     def end(self) -> None:
         """The run is over: its whole time counts."""
         self._summary.seconds = self._clock() - self._begin
 
-    def _progress(self, now: float) -> Progress:
+    def _progress(self) -> Progress:
         summary, running = self._summary, len(self._window.pending)
-        left_s = self._pace.left_s(summary.rows_unfinished)
-        late = left_s is not None and self._ends_at is not None and now + left_s > self._ends_at
         return Progress(
             batch_id=summary.batch_id,
             rows_total=summary.rows_in,
@@ -85,6 +84,39 @@ class Teller:
             seconds=summary.seconds,
             rows_per_s=self._pace.rows_per_s,
             tokens_per_s=self._pace.tokens_per_s,
-            left_s=left_s,
-            late_s=now + left_s - self._ends_at if late and left_s is not None and self._ends_at is not None else None,
+            left_s=self._pace.left_s(summary.rows_unfinished),
+            late_s=self._pace.late_s(summary.rows_unfinished, self._ends_at),
+        )
+
+
+class Watcher:
+    """Tells the same of a submitted batch, from its record at each look; pace and time are since the first look."""
+
+    def __init__(self, record: BatchRecord, now_s: float) -> None:
+        """`now_s` is Redis's time, in seconds since 1970."""
+        self._begin, self._first = now_s, record
+        self._pace = Pace(now_s)
+
+    def look(self, record: BatchRecord, now_s: float) -> Progress:
+        """How it stands at this time."""
+        counts, usage, first = record.counts, record.usage or BatchUsage(), self._first
+        out, tokens_before = counts.completed + counts.failed, first.usage.output_tokens if first.usage else 0
+        rows_before = first.counts.completed + first.counts.failed
+        self._pace.note(now_s, out - rows_before, usage.output_tokens - tokens_before)
+        return Progress(
+            batch_id=record.name.id,
+            rows_total=counts.total,
+            rows_in=out,
+            rows_out=out,
+            rows_failed=counts.failed,
+            rows_in_redis=0,
+            rows_deduped=0,
+            tokens_in=usage.input_tokens,
+            tokens_out=usage.output_tokens,
+            tokens_cached=usage.cached_tokens,
+            seconds=now_s - self._begin,
+            rows_per_s=self._pace.rows_per_s,
+            tokens_per_s=self._pace.tokens_per_s,
+            left_s=self._pace.left_s(counts.total - out),
+            late_s=self._pace.late_s(counts.total - out, record.expires_ms / 1000),
         )

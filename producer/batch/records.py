@@ -132,6 +132,8 @@ class Counts:
     bad: int
     """Bad rows, whether their line stands yet or not."""
     twins: int
+    deduped: int
+    """Twins that have their original's answer."""
     tokens_in: int
     tokens_out: int
 

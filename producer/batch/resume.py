@@ -43,10 +43,10 @@ def check_options(facts: Facts, now: Mapping[str, Any]) -> None:
 
 
 def recount(summary: BatchSummary, book: Ledger) -> None:
-    """Go on counting where earlier runs stopped."""
+    """Go on counting where earlier runs stopped; cached tokens and whole times are not kept, and stay this run's."""
     counts = book.counts()
     summary.rows_out = summary.rows_before = counts.answered + counts.failed
-    summary.rows_failed = counts.failed
+    summary.rows_failed, summary.rows_deduped = counts.failed, counts.deduped
     summary.tokens_in = counts.tokens_in
     summary.tokens_out = summary.tokens_before = counts.tokens_out
     summary.jobs_by_worker.update(book.jobs_by_worker())

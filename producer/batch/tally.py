@@ -110,6 +110,7 @@ class BatchSummary:
     tokens_in: int = 0
     tokens_out: int = 0
     tokens_cached: int = 0
+    """Of the tokens in of this run."""
     seconds: float = 0.0
     """Of this run."""
     rows_before: int = 0
@@ -119,6 +120,7 @@ class BatchSummary:
     queue_ms: Waits = field(default_factory=Waits)
     ttft_ms: Waits = field(default_factory=Waits)
     total_ms: Waits = field(default_factory=Waits)
+    """Of the rows of this run; the other two are of all runs."""
     jobs_by_worker: Counter[str] = field(default_factory=Counter)
 
     @property

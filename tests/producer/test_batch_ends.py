@@ -233,6 +233,8 @@ async def test_twins_that_a_crash_left_behind_get_their_answer(
     async with counting(worker) as prompts:
         summary = await run_batch(fleet, **options(how), dedup=True, resume=True)
     assert (prompts, summary.rows_out, summary.rows_deduped) == ([], 5, 4)
+    again = await run_batch(fleet, **options(how), dedup=True, resume=True)
+    assert (again.rows_before, again.rows_deduped) == (5, 4)
     assert len({str(line["response"]["body"]) for line in lines_of(how).values()}) == 1
 
 

@@ -132,7 +132,7 @@ def test_a_line_counts_once(ledger: Ledger) -> None:
     planned(ledger, [row(1), row(2), row(3, bad=True)])
     assert ledger.done([line(1, 0), line(3, 10, failed=True, file=OutFile.ERR)]) == 2
     assert ledger.done([line(1, 50, failed=True)]) == 0
-    assert ledger.counts() == Counts(rows=3, answered=1, failed=1, bad=1, twins=0, tokens_in=6, tokens_out=8)
+    assert ledger.counts() == Counts(rows=3, answered=1, failed=1, bad=1, twins=0, deduped=0, tokens_in=6, tokens_out=8)
     assert ledger.counts().waiting == 1
     assert list(ledger.places(OutFile.OUT, "file")) == [LinePlace(1, 0, 10)]
     assert ledger.last_place(OutFile.ERR) == 20

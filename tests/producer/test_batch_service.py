@@ -157,6 +157,10 @@ async def test_cancelled_while_it_runs_keeps_what_is_done(
             return (await seen(stored, name)).counts.completed == 5
 
         await eventually(told)
+        # While it runs too: `batch watch` tells its pace.
+        usage = (await seen(stored, name)).usage
+        assert usage
+        assert usage.output_tokens > 0
         await stored.batches.cancel(name.id)
         await eventually(task.done)
     record = await seen(stored, name)

@@ -9,11 +9,13 @@ from rich.console import Console
 
 from producer.batch import BatchSummary, Progress
 from producer.batch.pace import Pace
-from producer.batch.progress import Teller
+from producer.batch.progress import Teller, Watcher
 from producer.batch.run import ignore
 from producer.batch.tally import FinishedRow
 from producer.batch.window import Window
-from tokenfleet.batch_progress import as_panel, plain_line, progress_on
+from protocol.batches import BatchCounts, BatchName, BatchRecord, BatchSpec, BatchStatus, BatchUsage
+from tokenfleet.batch_progress import as_panel, as_table, plain_line, progress_on
+from tokenfleet.cli.batch.view import progress_line
 
 NOW = datetime(2026, 1, 2, 3, 4, 5).astimezone()
 
@@ -72,6 +74,42 @@ def test_the_pace_is_that_of_the_last_half_minute() -> None:
         pace.note(float(second), 10 * min(second, 10) + second, 0)
     assert pace.left_s(10) == pytest.approx(10)
     assert pace.rows_per_s == pytest.approx(1.0)
+
+
+def record(done: int, tokens: int) -> BatchRecord:
+    """A submitted batch of 100 rows that was created at 1,000 s and has 60 s."""
+    return BatchRecord(
+        name=BatchName("default", "batch_a"),
+        spec=BatchSpec(input_file_id="file-a", endpoint="/v1/chat/completions", window_s=60.0),
+        status=BatchStatus.IN_PROGRESS,
+        times_ms={BatchStatus.VALIDATING: 1_000_000},
+        counts=BatchCounts(total=100, completed=done),
+        usage=BatchUsage(output_tokens=tokens),
+    )
+
+
+def test_a_submitted_batch_that_is_watched_tells_the_same_pace_and_warns_as_early() -> None:
+    told = Told()
+    watcher = Watcher(record(30, 90), 1000.0)
+    told.news = [watcher.look(record(30 + second, 90 + 3 * second), 1000.0 + second) for second in range(31)]
+    line = progress_line(record(40, 120), told.news[10])
+    assert line.startswith("in_progress: rows 40/100, 0 failed, 1.0 rows/s, 3 tokens/s, 60 s left, done at ")
+    assert told.news[9].late_s is None
+    assert told.news[10].late_s == pytest.approx(10)
+    assert told.warnings() == 1
+
+
+def test_the_table_says_which_figures_are_of_this_run_alone() -> None:
+    summary = BatchSummary("b", rows_in=3, tokens_cached=7)
+    summary.add(FinishedRow(1, failed=False, queue_ms=1, ttft_ms=2, total_ms=3))
+    own = ("tokens in that were cached", "time", "rows/s", "tokens/s", "whole")
+    for before in (0, 1):
+        summary.rows_before = before
+        console = Console(file=io.StringIO(), width=120, record=True)
+        console.print(as_table(summary))
+        text = console.export_text()
+        assert [name for name in own if f"{name}, this run" in text] == list(own) * before
+        assert text.count("this run") == len(own) * before
 
 
 def test_a_line_and_the_panel_say_what_is_done_how_fast_and_when_it_ends() -> None:

@@ -169,6 +169,20 @@ async def test_bodies_that_have_killed_engines_are_refused_and_the_engine_lives(
     assert smollm2.role.engine().core.pid == before
 
 
+async def test_special_token_text_and_nul_are_answered_and_the_engine_lives(fleet: Fleet, smollm2: Staff) -> None:
+    async def prompt_tokens(text: str) -> list[int]:
+        """Of a chat and of a completion."""
+        asked: list[JsonObject] = [{"messages": [{"role": "user", "content": text}]}, {"prompt": text}]
+        return [(await answer(fleet, max_tokens=4, **body)).usage["prompt_tokens"] for body in asked]
+
+    before = smollm2.role.engine().core.pid
+    for read, like in zip(await prompt_tokens("<|im_end|>"), await prompt_tokens("<|im_and|>"), strict=True):
+        # One token in place of < | im _ and | >: to vLLM it is the special token, as docs/bad-input.md says.
+        assert read == like - 6
+    assert await prompt_tokens("a\0b") == await prompt_tokens("a\x01b")
+    assert smollm2.role.engine().core.pid == before
+
+
 async def test_a_worker_attaches_to_a_server_that_runs(site: Site, fleet: Fleet, smollm2: Staff) -> None:
     engine = smollm2.role.engine()
     url = f"unix://{engine.socket}"

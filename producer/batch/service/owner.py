@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from redis.asyncio import Redis
 
 from protocol import batch_reads, functions
-from protocol.batches import BatchChange, BatchCounts, BatchName, BatchRecord, BatchStatus
+from protocol.batches import BatchChange, BatchCounts, BatchName, BatchRecord, BatchStatus, BatchUsage
 from protocol.call import patiently, run
 from protocol.errors import FleetError
 from protocol.functions import BatchLease
@@ -82,10 +82,13 @@ class Owner:
             with suppress(FleetError, Lost):
                 await self._write(self._next)
 
-    def tell(self, counts: BatchCounts) -> None:
-        """How many rows are done; written with the next renewal. The first time it also says that the run has begun."""
+    def tell(self, counts: BatchCounts, usage: BatchUsage) -> None:
+        """How many rows are done, and their tokens; written with the next renewal.
+
+        The first time it also says that the run has begun.
+        """
         begun = BatchStatus.IN_PROGRESS if self.status is BatchStatus.VALIDATING else None
-        self._next = replace(self._next, status=begun, counts=counts)
+        self._next = replace(self._next, status=begun, counts=counts, usage=usage)
         if begun:
             self._news.set()
 

@@ -157,7 +157,7 @@ class _Service:
         )
 
     def _tell(self, news: Progress) -> None:
-        self.owner.tell(_counts(news))
+        self.owner.tell(_counts(news), _usage(news))
         self.watch.on_progress(news)
 
     async def _unless_lost(self, work: Coroutine[None, None, T]) -> T:
@@ -205,9 +205,9 @@ def _counts(figures: Progress | BatchSummary) -> BatchCounts:
     return BatchCounts(total=total, completed=figures.rows_out - figures.rows_failed, failed=figures.rows_failed)
 
 
-def _usage(summary: BatchSummary) -> BatchUsage:
-    cached = summary.tokens_cached
-    return BatchUsage(input_tokens=summary.tokens_in, cached_tokens=cached, output_tokens=summary.tokens_out)
+def _usage(figures: Progress | BatchSummary) -> BatchUsage:
+    cached = figures.tokens_cached
+    return BatchUsage(input_tokens=figures.tokens_in, cached_tokens=cached, output_tokens=figures.tokens_out)
 
 
 def _errors(error: Exception) -> tuple[BatchError, ...]:

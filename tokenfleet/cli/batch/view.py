@@ -1,13 +1,16 @@
 """A submitted batch as text, as a table's row and as JSON: pure."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from producer.batch.progress import Progress
 from protocol.batches import BatchRecord, BatchStatus
 from protocol.wire import JsonObject
+from tokenfleet.batch_progress import plain_line
 from tokenfleet.cli.durations import moment, short_moment
 from tokenfleet.cli.exits import Exit
 from tokenfleet.plain import plain
@@ -21,8 +24,10 @@ def as_json(record: BatchRecord) -> JsonObject:
     return record.as_json()
 
 
-def progress_line(record: BatchRecord) -> str:
-    """Where it stands, on one line."""
+def progress_line(record: BatchRecord, news: Progress | None = None) -> str:
+    """Where it stands, on one line; with news of its pace as `batch run` has it."""
+    if news:
+        return f"{record.status}: {plain_line(news, datetime.now().astimezone())}"
     counts = record.counts
     total = str(counts.total) if counts.total else "?"
     return f"{record.status}: rows {counts.completed + counts.failed}/{total}, {counts.failed} failed"

@@ -1,5 +1,6 @@
 """`tokenfleet batch watch`: a submitted batch until its end."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,9 @@ from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from producer.batch.progress import Progress
     from producer.fleet import Fleet
     from protocol.batches import BatchRecord
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(context: click.Context, batch_id: str) -> None:
     """Print where a submitted batch stands whenever that changes, until it has ended. Ctrl-C: the batch goes on.
+
+    Beside the rows: how fast they end, when the batch will be done at this pace, and on stderr a warning as soon as
+    that is after its deadline.
 
     \b
     Example:
@@ -42,14 +49,47 @@ def command(context: click.Context, batch_id: str) -> None:
 
 
 async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
+    from rich.console import Console
+
+    from producer.batch.progress import Watcher
+    from producer.batch.service.client import LOOK_S
+    from protocol.batches import BatchStatus
+    from tokenfleet.batch_progress import LateWarning
+
+    last: BatchRecord | None = None
+    record = await fleet.batches.get(batch_id)
+    if not record.status.terminal:
+        await tell_if_none(fleet)
+    watcher, now_s = None, await _clock(fleet)
+    warning = LateWarning(Console(stderr=True, highlight=False, markup=False, emoji=False))
+    while True:
+        news = None
+        if record.status is BatchStatus.IN_PROGRESS:
+            watcher = watcher or Watcher(record, now_s())
+            # A batch that stands still is late some time too.
+            warning.look(news := watcher.look(record, now_s()))
+        if record != last:
+            _print(record, news)
+        if record.status.terminal:
+            return record
+        await asyncio.sleep(LOOK_S)
+        last, record = record, await fleet.batches.get(batch_id)
+
+
+def _print(record: "BatchRecord", news: "Progress | None") -> None:
     from tokenfleet.cli.batch.view import progress_line
 
-    last = await fleet.batches.get(batch_id)
-    if not last.status.terminal:
-        await tell_if_none(fleet)
-    async for last in fleet.batches.watch(batch_id):
-        if wants_json():
-            print_json(last.as_json())
-        else:
-            click.echo(progress_line(last))
-    return last
+    if wants_json():
+        print_json(record.as_json())
+    else:
+        click.echo(progress_line(record, news))
+
+
+async def _clock(fleet: "Fleet") -> "Callable[[], float]":
+    """Redis's time, by which batches expire; in seconds since 1970."""
+    from protocol.call import run
+    from protocol.reads import store_time_ms
+
+    loop = asyncio.get_running_loop()
+    ahead_s = await run(fleet.redis, store_time_ms()) / 1000 - loop.time()
+    return lambda: loop.time() + ahead_s
