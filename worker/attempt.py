@@ -166,8 +166,11 @@ class Runner:
             return self._failure(attempt, EngineFault(f"the engine failed with {type(error).__name__}"))
 
     def _failure(self, attempt: Attempt, error: EngineError) -> Verdict:
+        job = attempt.out.handle.ref
         if isinstance(error, EngineBusy):
-            self._refusals.refused(attempt.begun_s, error.retry_after_s)
+            error = EngineBusy(self._refusals.refused(job, attempt.begun_s, error.retry_after_s))
+        elif isinstance(error, (EngineRefused, EngineFault)):
+            self._refusals.answered(job, attempt.begun_s)
         verdict = verdict_on(error, Retries(attempt.started.tries, self._max_tries), chance())
         _log.info("attempt_failed", kind=type(error).__name__, verdict=type(verdict).__name__)
         return verdict
@@ -215,7 +218,7 @@ class Runner:
         asks = bool(request.body.get("return_token_ids"))
         async with aclosing(self._engine.generate(request)) as chunks:
             async for chunk in chunks:
-                self._refusals.answered(attempt.begun_s)
+                self._refusals.answered(attempt.out.handle.ref, attempt.begun_s)
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError

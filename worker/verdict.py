@@ -91,8 +91,7 @@ def verdict_on(error: EngineError, retries: Retries, chance: float) -> Verdict:
         outcome = Outcome(state=State.FAILED, status_code=error.status_code, body=error.body, error=info)
         return Finish(outcome)
     if isinstance(error, EngineBusy):
-        # Its worker takes nothing meanwhile (`worker/refusals.py`): another may have it soon.
-        return GiveBack(delay_ms=_spread(FIRST_RETRY_MS, chance), why=str(error))
+        return GiveBack(delay_ms=_spread(error.retry_after_s * 1000, chance), why=str(error))
     if isinstance(error, EngineDead):
         # An engine that never got the request is not killed by it.
         if error.reached:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.waiting import FakeClock
 from worker import refusals
-from worker.refusals import FIRST_PAUSE_S, LONGEST_PAUSE_S, Refusals
+from worker.refusals import FIRST_PAUSE_S, JOBS_KEPT, LONGEST_PAUSE_S, TAKEN_S, Refusals
 
 SLOTS = 8
 
@@ -20,8 +20,11 @@ class Gate:
     def hear(self) -> None:
         self.told += 1
 
-    def refused(self, begun_s: float | None = None, retry_after_s: float = 0.0) -> None:
-        self.refusals.refused(self.clock.monotonic() if begun_s is None else begun_s, retry_after_s)
+    def refused(self, begun_s: float | None = None, retry_after_s: float = 0.0, job: str = "a") -> float:
+        return self.refusals.refused(job, self.clock.monotonic() if begun_s is None else begun_s, retry_after_s)
+
+    def answered(self, begun_s: float | None = None, job: str = "a") -> None:
+        self.refusals.answered(job, self.clock.monotonic() if begun_s is None else begun_s)
 
     def slots(self, *begun_s: float) -> int:
         return self.refusals.slots(SLOTS, begun_s)
@@ -82,7 +85,7 @@ def test_an_answer_ends_the_episode_and_the_next_begins_anew(gate: Gate) -> None
     for _ in range(4):
         gate.refused()
         gate.pause_s()
-    gate.refusals.answered(gate.clock.monotonic())
+    gate.answered()
     assert (gate.slots(), gate.refusals.last, gate.told) == (SLOTS, False, 5)
     gate.refused()
     assert (gate.pause_s(), gate.refusals.last) == (FIRST_PAUSE_S, True)
@@ -92,10 +95,10 @@ def test_a_stream_that_goes_on_is_no_answer(gate: Gate) -> None:
     begun_s = gate.clock.monotonic()
     gate.clock.advance(1)
     gate.refused()
-    gate.refusals.answered(begun_s)
+    gate.answered(begun_s)
     assert gate.slots(begun_s) == 0
     gate.clock.advance(FIRST_PAUSE_S)
-    gate.refusals.answered(begun_s)
+    gate.answered(begun_s)
     assert gate.slots(begun_s) == 2, "one more than it holds"
 
 
@@ -105,10 +108,38 @@ def test_one_asks_after_a_pause_and_no_other_before_it_is_answered(gate: Gate) -
     asks_s = gate.clock.monotonic()
     assert gate.slots() == 1
     assert gate.slots(asks_s) == 0
-    gate.clock.advance(10)
+    gate.clock.advance(TAKEN_S / 2)
     assert gate.slots(asks_s) == 0
-    gate.refusals.answered(asks_s)
+    gate.answered(asks_s)
     assert gate.slots(asks_s) == SLOTS
+
+
+def test_one_that_was_taken_and_says_nothing_yet_keeps_no_other_out(gate: Gate) -> None:
+    gate.refused()
+    gate.pause_s()
+    asks_s = gate.clock.monotonic()
+    gate.clock.advance(TAKEN_S)
+    assert gate.slots(asks_s) == 2
+
+
+def test_a_job_waits_for_longer_each_time_that_it_is_refused_though_others_are_answered(gate: Gate) -> None:
+    waits = []
+    for _ in range(8):
+        waits.append(gate.refused(job="odd"))
+        gate.pause_s()
+        gate.answered(job="other")
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert gate.refused(job="other") == 1
+    assert gate.refused(job="another", retry_after_s=7) == 7
+    gate.answered(job="odd")
+    assert gate.refused(job="odd") == 1
+
+
+def test_jobs_are_not_remembered_for_ever(gate: Gate) -> None:
+    gate.refused(job="first")
+    for number in range(JOBS_KEPT):
+        gate.refused(job=str(number))
+    assert gate.refused(job="first") == 1
 
 
 def test_no_more_than_the_engine_can_hold(gate: Gate) -> None:

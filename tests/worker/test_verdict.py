@@ -5,7 +5,7 @@ import pytest
 from protocol.functions import Fault
 from protocol.states import State
 from worker.engine.base import EngineBusy, EngineDead, EngineError, EngineFault, EngineRefused
-from worker.verdict import Finish, GiveBack, Retries, completed, timed_out, verdict_on
+from worker.verdict import LONGEST_RETRY_MS, Finish, GiveBack, Retries, completed, timed_out, verdict_on
 
 FIRST, SECOND, LAST = Retries(0, 3), Retries(1, 3), Retries(2, 3)
 
@@ -13,7 +13,9 @@ FIRST, SECOND, LAST = Retries(0, 3), Retries(1, 3), Retries(2, 3)
 @pytest.mark.parametrize(
     ("error", "retries", "fault", "delay_ms"),
     [
-        (EngineBusy(9_999.0), FIRST, "none", 500),
+        (EngineBusy(2.0), FIRST, "none", 2_000),
+        (EngineBusy(0.0), FIRST, "none", 500),
+        (EngineBusy(9_999.0), FIRST, "none", LONGEST_RETRY_MS),
         (EngineFault("500"), FIRST, "try", 500),
         (EngineFault("500"), SECOND, "try", 1_000),
         (EngineDead("gone"), LAST, "strike", 0),
