@@ -68,7 +68,7 @@ class LoadReport(Message):
     """What a worker publishes about itself. Shares are in [0, 1], counts in tokens or requests."""
 
     load_score: Share = 0.0
-    """0.4·memory + 0.3·min(running/capacity, 1) + 0.3·KV."""
+    """0.4·memory + 0.3·min(running/capacity, 1) + 0.3·KV; an engine that refuses counts as one that runs all it can."""
     memory: Share = 0.0
     """Device memory used; without a device the engine's resident size over its limit."""
     running: Tokens = 0
@@ -87,6 +87,8 @@ class LoadReport(Message):
     kv_used_tokens: Tokens = 0
     kv_total_tokens: Tokens = 0
     """0 when the engine does not tell."""
+    refusing: bool = False
+    """The engine answers 429 or 503: the worker takes no jobs, but for one after each pause that asks."""
     taken: int = 0
     """The highest attempt number whose work is contained in these figures."""
     device_utilisation: Share | None = None

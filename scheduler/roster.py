@@ -46,7 +46,9 @@ class Roster:
         active = {worker: now for worker, now in leased.items() if now.state == "active"}
         # Where none was heard, it was not the workers.
         open_to_jobs = {worker for worker, now in active.items() if self._is_heard(now, snapshot)} or active.keys()
-        return tuple(self._view(worker, now, active=worker in open_to_jobs) for worker, now in leased.items())
+        # No slots: its engine refuses. It must not look like the best that may soon be free.
+        takes = {worker for worker in open_to_jobs if leased[worker].slots}
+        return tuple(self._view(worker, now, active=worker in takes) for worker, now in leased.items())
 
     def reclaiming(self, snapshot: Snapshot) -> bool:
         """Whether a worker that lapsed still holds jobs; one that leaves hands its jobs back by itself."""

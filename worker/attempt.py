@@ -14,13 +14,14 @@ from protocol.log import get_logger, job_lines
 from protocol.messages import Frame, Started
 from protocol.wire import JsonObject
 from worker.backoff import chance
-from worker.engine.base import Capacity, Engine, EngineError, EngineFault, EngineRefused, EngineRequest
+from worker.engine.base import Capacity, Engine, EngineBusy, EngineError, EngineFault, EngineRefused, EngineRequest
 from worker.engine.openai_rules import speaks
 from worker.engine.token_ids import is_mute, without_ids
 from worker.figures import Tempo
 from worker.metrics import Metrics
 from worker.outbox import Outbox
 from worker.outgoing import Outgoing
+from worker.refusals import Refusals
 from worker.resumption import Resumption, resume
 from worker.traces import AttemptTrace
 from worker.transcript import Transcript
@@ -104,10 +105,11 @@ class Runner:
         max_tries: how often an engine may fail a job.
         clock: for the time to the first token.
         on_first: told of each attempt that has brought its first token.
+        refusals: told of each request that the engine refuses for now, and of each that it takes.
         metrics: told of what attempts do; None for nobody.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom attempts meet
         self,
         engine: Engine,
         capacity: Callable[[], Capacity],
@@ -115,10 +117,12 @@ class Runner:
         max_tries: int,
         clock: Clock,
         on_first: Callable[[Attempt], None],
+        refusals: Refusals,
+        *,
         metrics: Metrics | None = None,
     ) -> None:
         self._engine, self._capacity, self._outbox, self._clock = engine, capacity, outbox, clock
-        self._max_tries, self._on_first, self._metrics = max_tries, on_first, metrics
+        self._max_tries, self._on_first, self._refusals, self._metrics = max_tries, on_first, refusals, metrics
 
     async def run(self, attempt: Attempt) -> None:
         """From the engine to the outbox; all failures become verdicts."""
@@ -175,6 +179,11 @@ class Runner:
             return self._failure(attempt, EngineFault(f"the engine failed with {type(error).__name__}"))
 
     def _failure(self, attempt: Attempt, error: EngineError) -> Verdict:
+        job = attempt.out.handle.ref
+        if isinstance(error, EngineBusy):
+            error = EngineBusy(self._refusals.refused(job, attempt.begun_s, error.retry_after_s))
+        elif isinstance(error, (EngineRefused, EngineFault)):
+            self._refusals.answered(job, attempt.begun_s)
         verdict = verdict_on(error, Retries(attempt.started.tries, self._max_tries), chance())
         _log.info("attempt_failed", kind=type(error).__name__, verdict=type(verdict).__name__)
         return verdict
@@ -222,6 +231,7 @@ class Runner:
         asks = bool(request.body.get("return_token_ids"))
         async with aclosing(self._engine.generate(request)) as chunks:
             async for chunk in chunks:
+                self._refusals.answered(attempt.out.handle.ref, attempt.begun_s)
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError

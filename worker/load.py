@@ -19,7 +19,13 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def report_of(
-    load: EngineLoad, own: Figures, capacity: Capacity, memory: float, device: DeviceFigures | None
+    load: EngineLoad,
+    own: Figures,
+    capacity: Capacity,
+    memory: float,
+    device: DeviceFigures | None,
+    *,
+    refusing: bool = False,
 ) -> LoadReport:
     """Put the figures together.
 
@@ -29,13 +35,15 @@ def report_of(
         capacity: what the engine can hold.
         memory: resident size over its limit; a device's own memory takes its place.
         device: None where there is none.
+        refusing: the engine refuses requests for now: as if all its places were taken.
     """
     device, slots = device or DeviceFigures(memory), max(1, capacity.slots)
     total = load.running + load.waiting + own.fresh
     running = min(load.running + own.fresh, slots)
     kv = min(1.0, load.kv_used_tokens / capacity.kv_tokens) if capacity.kv_tokens else 0.0
     return LoadReport(
-        load_score=load_score(device.memory, running, slots, kv),
+        load_score=load_score(device.memory, slots if refusing else running, slots, kv),
+        refusing=refusing,
         memory=device.memory,
         running=running,
         waiting=total - running,
@@ -70,13 +78,14 @@ class LoadMeter:
         self._figures: DeviceFigures | None = None
         self._figures_s = -math.inf
 
-    async def read(self, own: Figures, capacity: Capacity) -> LoadReport:
+    async def read(self, own: Figures, capacity: Capacity, *, refusing: bool = False) -> LoadReport:
         """The report of this moment; an engine that does not answer keeps its last figures."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ENGINE_ANSWER_S):
                 self._last = await self._engine.load()
         memory = min(1.0, self._last.resident_bytes / self._memory_limit_bytes)
-        return report_of(self._last, own, capacity, memory, await self._device_figures())
+        device = await self._device_figures()
+        return report_of(self._last, own, capacity, memory, device, refusing=refusing)
 
     async def _device_figures(self) -> DeviceFigures | None:
         now_s = self._clock.monotonic()

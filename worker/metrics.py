@@ -181,6 +181,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[LoadReport], float]], ...] = (
         "Prompt tokens that the engine has still to compute.",
         lambda load: load.pending_prefill_tokens,
     ),
+    (
+        "refusing",
+        "1 while the engine answers 429 or 503, and until it has taken a request.",
+        lambda load: load.refusing,
+    ),
     ("slow_streams_ratio", "Of the streams: those slower than the target for a token.", lambda load: load.slow_share),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[LoadReport], float]], ...] = (

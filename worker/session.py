@@ -20,6 +20,7 @@ from worker.inbox import Inbox
 from worker.life import LeaseGuard, Life
 from worker.options import DEFAULT_SLOTS
 from worker.outbox import Outbox
+from worker.refusals import Refusals
 from worker.startup import register_models
 from worker.station import Station
 from worker.verdict import GiveBack
@@ -50,6 +51,7 @@ class Session:
         self._cadence = Cadence(settings.beat_s, settings.report_s)
         self._attempts = Attempts(redis, shard, life.id, station.clock, self._accepting, self._cadence.soon)
         self._outbox = Outbox(redis, settings.frame_s, self._attempts.over)
+        self._refusals = Refusals(station.clock, self._cadence.now)
         runner = Runner(
             station.engine,
             lambda: station.keeper.capacity,
@@ -57,7 +59,8 @@ class Session:
             settings.max_tries,
             station.clock,
             self._attempts.spoke,
-            station.metrics,
+            self._refusals,
+            metrics=station.metrics,
         )
         self._attempts.serve(runner, self._outbox, settings.time_limit_s, station.engine.prefixes)
         self._inbox = Inbox(redis, shard, life.id, self._take, station.clock)
@@ -169,6 +172,7 @@ class Session:
             # The engine has heard what was asked for, and may hold less: what waits inside it can't be overtaken.
             slots = station.keeper.capacity.slots or station.options.slots or DEFAULT_SLOTS
             report = await self._report()
+            slots = self._refusals.slots(slots, [attempt.begun_s for attempt in self._attempts.running()])
             if station.metrics:
                 station.metrics.reported(state, report, station.keeper.restarts)
             self._heartbeat.publish(News(state, slots, report, station.models, station.engine.prefixes()))
@@ -178,7 +182,7 @@ class Session:
         station, capacity = self._station, self._station.keeper.capacity
         # Read before the engine is asked: what goes over to it meanwhile is counted twice, never missed.
         figures = self._attempts.figures(station.settings.target_token_ms, capacity.stream_tokens)
-        report = await station.meter.read(figures, capacity)
+        report = await station.meter.read(figures, capacity, refusing=self._refusals.last)
         duty = station.duty
         own = {"state_s": station.states.seconds(), "answered": duty.answered, "refusal": duty.refusal}
         return report.model_copy(update=own | {"reserve": duty.reserve})

@@ -126,7 +126,8 @@ class WorkerView:
     """A worker that is leased.
 
     Attributes:
-        active: it takes jobs; not starting, standing by, unhealthy, draining or lost, nor silent beside others.
+        active: it takes jobs; not starting, standing by, unhealthy, draining or lost, nor silent beside others, nor
+            pausing because its engine refuses.
         slots: how many jobs it takes at most.
         held: how many it holds now by Redis's count, never stale.
         solo: it runs a job that must run alone.

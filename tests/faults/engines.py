@@ -23,8 +23,6 @@ from tests.worker.engine.vllm.stand_in import DONE, END, HELLO, Play, StandIn, s
 
 STALL_S = 1.0
 TRIES = 3
-PAUSE_S = 0.5
-"""After a refusal, at least; half as long again at most, by chance."""
 FAKE_VLLM = Path("tests/worker/engine/vllm/path")
 AS_TOLD = "Hello"
 ON, PING = said("on "), b": ping\n\n"
@@ -74,59 +72,48 @@ def first(*plays: Play) -> Callable[[web.Request], Awaitable[web.StreamResponse]
     return play
 
 
-async def _behind(stage: Stage, play: Play, workers: int = 1) -> StandIn:
-    """A fleet whose workers use one server, which plays."""
+async def serve(stage: Stage, play: Play) -> tuple[StandIn, str]:
+    """A server that plays, and its address."""
     stand_in = StandIn(play=play)
     runner = web.AppRunner(stand_in.app(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     stage.closing(runner.cleanup)
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    return stand_in, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+def attach(stage: Stage, url: str, label: str = "w1") -> None:
+    """A worker whose engine is that server."""
+    stage.worker_on(("--engine", "openai", "--attach", url), label, env={"TOKENFLEET_ENGINE_STALL_S": str(STALL_S)})
+
+
+async def behind(stage: Stage, play: Play, workers: int = 1) -> StandIn:
+    """A fleet whose workers use one server, which plays."""
+    stand_in, url = await serve(stage, play)
     stage.scheduler()
     for number in range(workers):
-        engine = ("--engine", "openai", "--attach", url)
-        stage.worker_on(engine, f"w{number + 1}", env={"TOKENFLEET_ENGINE_STALL_S": str(STALL_S)})
+        attach(stage, url, f"w{number + 1}")
     await stage.active(workers)
     return stand_in
 
 
-async def _chat(stage: Stage, content: str = "hi", own_id: str = "", **how: Any) -> Job:
+async def chat(stage: Stage, content: str = "hi", own_id: str = "", **how: Any) -> Job:
     return await stage.submit(own_id, prompt=None, messages=[{"role": "user", "content": content}], **how)
 
 
 async def refuses(stage: Stage) -> Seen:
-    stand_in = await _behind(stage, answers(400))
-    outcome = await (await _chat(stage)).result(timeout=10)
+    stand_in = await behind(stage, answers(400))
+    outcome = await (await chat(stage)).result(timeout=10)
     assert (outcome.state, outcome.status_code, outcome.attempt) == (State.FAILED, 400, 1), outcome
     assert "in the engine's words" in str(outcome.body), "the engine's words are lost"
     assert len(stand_in.bodies) == 1
     return Seen("failed at once, with the engine's own words")
 
 
-async def is_busy(stage: Stage, status: int) -> Seen:
-    stand_in = await _behind(stage, first(answers(status, **{"Retry-After": "0"}), answers(status), HELLO))
-    began_at = now()
-    job = await _chat(stage)
-    outcome = await undisturbed(job, asyncio.create_task(read(stage.fleet, job)))
-    record = (await job.info()).record
-    assert (outcome.text, len(stand_in.bodies)) == (AS_TOLD, 3)
-    assert (record.strikes, record.tries) == (0, 0), "the job was blamed"
-    took_s = now() - began_at
-    assert took_s >= 2 * PAUSE_S, f"two refusals, and again within {took_s:.1f} s: that is no backoff"
-    await eventually(lambda: _is_idle(stage), 5)
-    return Seen("tried again later by chance, no try and no strike counted", took_s)
-
-
-async def _is_idle(stage: Stage) -> bool:
-    """What the engine refused, and then answered, is no load of it any more."""
-    (worker,) = await stage.workers()
-    return worker.report.running + worker.report.waiting == 0 and worker.held == 0
-
-
 async def fails(stage: Stage, play: Play, *, speaks: bool) -> Seen:
-    stand_in = await _behind(stage, play)
-    job = await _chat(stage)
+    stand_in = await behind(stage, play)
+    job = await chat(stage)
     reading = asyncio.create_task(read(stage.fleet, job))
     outcome = await job.result(timeout=15)
     seen = await reading
@@ -140,8 +127,8 @@ async def fails(stage: Stage, play: Play, *, speaks: bool) -> Seen:
 
 async def never_ends(stage: Stage, line: bytes) -> Seen:
     endless = Endless(line)
-    await _behind(stage, endless)
-    job = await _chat(stage, time_limit=1)
+    await behind(stage, endless)
+    job = await chat(stage, time_limit=1)
     reading = asyncio.create_task(read(stage.fleet, job))
     began_at = now()
     outcome = await job.result(timeout=10)
@@ -155,17 +142,17 @@ async def never_ends(stage: Stage, line: bytes) -> Seen:
 
 async def splits_characters(stage: Stage) -> Seen:
     chunks = b"".join((said(MANY_BYTES), END, DONE))
-    await _behind(stage, streams(*(chunks[at : at + 1] for at in range(len(chunks)))))
-    job = await _chat(stage)
+    await behind(stage, streams(*(chunks[at : at + 1] for at in range(len(chunks)))))
+    job = await chat(stage)
     outcome = await undisturbed(job, asyncio.create_task(read(stage.fleet, job)))
     assert outcome.text == MANY_BYTES, outcome.text
     return Seen("every character whole, byte by byte")
 
 
 async def hangs(stage: Stage) -> Seen:
-    await _behind(stage, first(silent, HELLO))
+    await behind(stage, first(silent, HELLO))
     began_at = now()
-    job = await _chat(stage)
+    job = await chat(stage)
     outcome = await undisturbed(job, asyncio.create_task(read(stage.fleet, job)))
     assert outcome.text == AS_TOLD
     return Seen(f"given up after {STALL_S:g} s without a token; the next attempt answered", now() - began_at)
@@ -174,9 +161,9 @@ async def hangs(stage: Stage) -> Seen:
 async def worker_stopped(stage: Stage) -> Seen:
     """The engine's side of a worker that was stopped past its lease."""
     endless = Endless()
-    await _behind(stage, first(endless, HELLO))
+    await behind(stage, first(endless, HELLO))
     sleeper = stage.roles[-1]
-    job = await _chat(stage)
+    job = await chat(stage)
     await stage.running(job)
     sleeper.pause()
     await eventually(lambda: _is(job, State.QUEUED), 10)
@@ -204,7 +191,7 @@ async def dies(stage: Stage) -> Seen:
     _vllm(stage)
     await stage.active(timeout_s=30)
     there = stage.folder / "memory"
-    job = await _chat(stage, f"wait {there}")
+    job = await chat(stage, f"wait {there}")
     await eventually(lambda: _is(job, State.RUNNING), 10)
     server = next(p for p in psutil.Process(stage.roles[-1].pid).children(recursive=True) if _serves(p))
     server.send_signal(signal.SIGKILL)
@@ -234,9 +221,9 @@ async def poison_kills_engines(stage: Stage) -> Seen:
     stage.scheduler()
     _vllm(stage)
     await stage.active(timeout_s=30)
-    neighbours = [await _chat(stage, f"n{n}") for n in range(3)]
-    poison = await _chat(stage, "crash", "poison")
-    neighbours += [await _chat(stage, f"m{n}") for n in range(3)]
+    neighbours = [await chat(stage, f"n{n}") for n in range(3)]
+    poison = await chat(stage, "crash", "poison")
+    neighbours += [await chat(stage, f"m{n}") for n in range(3)]
     began_at = now()
     outcome = await poison.result(timeout=60)
     return await _set_aside(stage, poison, outcome, neighbours, began_at)
@@ -278,8 +265,6 @@ ROWS = (
         tests=("tests/worker/engine/vllm/test_engine.py::test_a_hung_engine_is_dead_although_it_is_well",),
     ),
     Fault("the engine answers 400", "terminal, the engine's words kept", refuses),
-    Fault("the engine answers 429", "backoff with jitter, load published", partial(is_busy, status=429)),
-    Fault("the engine answers 503", "backoff with jitter, load published", partial(is_busy, status=503)),
     Fault("the engine answers 500", "bounded retries", partial(fails, play=answers(500), speaks=False)),
     Fault(
         "a truncated event stream",

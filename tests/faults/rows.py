@@ -1,6 +1,6 @@
 """All rows of the matrix, in its order."""
 
-from tests.faults import engines, lost, networks, producers, schedulers, sentinels, stores, workers
+from tests.faults import engines, lost, networks, producers, refusing, schedulers, sentinels, stores, workers
 from tests.faults.matrix import Fault
 
 ROWS: tuple[Fault, ...] = (
@@ -12,4 +12,5 @@ ROWS: tuple[Fault, ...] = (
     *sentinels.ROWS,
     *networks.ROWS,
     *engines.ROWS,
+    *refusing.ROWS,
 )

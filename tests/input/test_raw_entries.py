@@ -36,6 +36,7 @@ from worker.attempts import Attempts
 from worker.engine.base import Capacity, EngineRequest
 from worker.inbox import Inbox
 from worker.outbox import Outbox
+from worker.refusals import Refusals
 
 SETTINGS = Settings(tick_s=0.01, window_s=0, redis_patience_s=0.2)
 ROUNDS = 40
@@ -127,7 +128,8 @@ async def worked(redis: Redis, worker: str) -> None:
     handle, clock = Handle(SHARD, "good", "good"), SystemClock()
     attempts = Attempts(redis, SHARD, worker, clock, lambda: True, lambda: None)
     outbox = Outbox(redis, 0, attempts.over)
-    runner = Runner(Engine(), lambda: Capacity(4), outbox, 3, clock, attempts.spoke)  # type: ignore[arg-type]  # what a runner needs of an engine
+    refusals = Refusals(clock, lambda: None)
+    runner = Runner(Engine(), lambda: Capacity(4), outbox, 3, clock, attempts.spoke, refusals)  # type: ignore[arg-type]  # what a runner needs of an engine
     attempts.serve(runner, outbox, 60, frozenset)
 
     async def take(entries: list[InboxEntry]) -> None:

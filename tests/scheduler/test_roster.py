@@ -56,6 +56,14 @@ def test_a_worker_joins_and_leaves(lines: list[EventDict]) -> None:
     assert events(lines) == ["worker_joined", "worker_left"]
 
 
+def test_a_worker_without_slots_takes_nothing() -> None:
+    watch = Watch()
+    watch.see(replace(IDLE, slots=0))
+    assert [view.active for view in watch.views] == [False]
+    watch.see(IDLE)
+    assert [view.active for view in watch.views] == [True]
+
+
 def test_models_and_prefixes_are_passed_on() -> None:
     watch = Watch()
     watch.books.prefix_map.told("w1", frozenset({"a"}), NOW_MS)

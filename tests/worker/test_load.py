@@ -35,6 +35,12 @@ def test_own_figures_stand_in_the_report() -> None:
     assert (report.slow_share, report.firsts, report.taken) == (0.5, ((7, 80),), 8)
 
 
+def test_an_engine_that_refuses_counts_as_full() -> None:
+    report = report_of(EngineLoad(running=1), Figures(), CAPACITY, 0.5, None, refusing=True)
+    assert report.load_score == pytest.approx(0.4 * 0.5 + 0.3)
+    assert (report.running, report.refusing) == (1, True)
+
+
 def test_shares_stay_within_bounds() -> None:
     load = EngineLoad(running=99, kv_used_tokens=9_999)
     assert report_of(load, Figures(), CAPACITY, 1.0, None).load_score == pytest.approx(1.0)

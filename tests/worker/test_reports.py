@@ -1,10 +1,13 @@
 """What a worker's load reports say of its own jobs, and when they come."""
 
+from functools import partial
+
 from protocol.messages import LoadReport
 from protocol.settings import Settings
 from tests.support.builders import SPEC
 from tests.support.waiting import eventually
 from tests.worker.stage import FAST, PuppetEngine, Stage, staged
+from worker.engine.base import EngineBusy
 
 SELDOM = Settings(beat_s=5.0, report_s=0.0, lease_s=20.0, frame_s=0.01, redis_patience_s=5, drain_s=20)
 """A beat by the clock would come too late for the tests."""
@@ -84,3 +87,28 @@ async def test_streams_that_are_slower_than_the_target_are_reported(valkey_url: 
         await reported(stage, slow_share=1.0)
         slow.end()
         await reported(stage, slow_share=0.0)
+
+
+async def test_a_refusing_engine_is_reported_as_full_and_one_job_asks_after_the_pause(valkey_url: str) -> None:
+    async with staged(valkey_url) as stage:
+        _, flight = await stage.begin("long")
+        flight.say("One")
+        handle, refused = await stage.begin("a")
+        refused.fail(EngineBusy(retry_after_s=0))
+        report = await reported(stage, refusing=True)
+        assert report.load_score >= 0.3, "as if all its places were taken"
+        assert (await stage.worker()).slots == 0
+        flight.say(" two")
+
+        async def takes(slots: int) -> bool:
+            return (await stage.worker()).slots == slots
+
+        await eventually(partial(takes, 2))
+        await stage.assign_again(handle)
+        asking = await stage.engine.flight("a")
+        await eventually(partial(takes, 0))
+        asking.say("One")
+        await reported(stage, refusing=False)
+        await eventually(partial(takes, stage.engine.slots))
+        asking.end()
+        flight.end()
