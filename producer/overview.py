@@ -20,7 +20,7 @@ class LaneView:
     priority: Priority
     depth: int
     oldest_wait_ms: int
-    """Since its submission, of those at the lane's head; 0 for an empty lane."""
+    """Since its submission, or the end of its delay, of those at the lane's head; 0 for an empty lane."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def _of_found(found: _Found) -> list[tuple[Call[Any], Any]]:
             (overview_reads.held_jobs(found.shard, worker, JOBS_SHOWN), ()),
         )
     ]
-    return [*((overview_reads.submitted_ms(job), None) for head in found.heads for job in head), *looks]
+    return [*((overview_reads.waits_since_ms(job), None) for head in found.heads for job in head), *looks]
 
 
 def _batch(record: BatchRecord, pace: Pace, now_ms: int) -> BatchView:

@@ -28,7 +28,7 @@ class LaneStatus:
     priority: Priority
     depth: int
     oldest_wait_ms: int
-    """Since its submission; 0 for an empty lane."""
+    """Since its submission, or the end of its delay; 0 for an empty lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ async def _oldest_wait_ms(redis: Redis, shard: Shard, priority: Priority, now_ms
     head = await run(redis, watch.lane_members(shard, priority, HEAD))
     refs = [ref for member in head if (ref := watch.member_ref(member))]
     jobs = await run_all(redis, [reads.waiting_job(shard, ref) for ref in refs]) if refs else []
-    return max((now_ms - job.submitted_ms for job in jobs if isinstance(job, WaitingJob)), default=0)
+    return max((now_ms - job.since_ms for job in jobs if isinstance(job, WaitingJob)), default=0)
 
 
 async def read_workers(redis: Redis, shard: Shard) -> tuple[WorkerRecord, ...]:

@@ -182,10 +182,17 @@ class JobRecord(Message):
     """Of its last assignment."""
     deadline_ms: int = 0
     submitted_ms: int = 0
+    ripe_ms: int = 0
+    """When its delay ended; 0 also for a job without one."""
     assigned_ms: int = 0
     started_ms: int = 0
     first_token_ms: int = 0
     finished_ms: int = 0
+
+    @property
+    def since_ms(self) -> int:
+        """Since when it waits, or waited: its submission, or the end of its delay."""
+        return max(self.submitted_ms, self.ripe_ms)
 
 
 class ErrorInfo(Message):
@@ -308,8 +315,9 @@ class Started:
     said: tuple[Frame, ...] = ()
     """The text that the attempts before have left, whole from its first frame on; empty when there is none."""
     waiting_ms: int = 0
-    """Since when it has waited: its submission, or when the attempt before was given back. Times as in `JobRecord`."""
-    submitted_ms: int = 0
+    """Since when it has waited: `since_ms`, or when the attempt before was given back. Times as in `JobRecord`."""
+    since_ms: int = 0
+    """From when on it could run: its submission, or the end of its delay."""
     assigned_ms: int = 0
     started_ms: int = 0
     lost: LostAttempt | None = None
@@ -321,7 +329,8 @@ class WaitingJob:
     """A queued job as the dispatcher sees it."""
 
     spec: JobSpec
-    submitted_ms: int
+    since_ms: int
+    """Since when it waits: its submission, or the end of its delay."""
     deadline_ms: int
     strikes: int
     begun: bool = False

@@ -32,11 +32,14 @@ def held_jobs(shard: Shard, worker_id: str, count: int) -> Call[tuple[Handle, ..
     return Call(("XRANGE", keys.inbox(shard, worker_id), "-", "+", "COUNT", count), parse)
 
 
-def submitted_ms(handle: Handle) -> Call[int | None]:
-    """When a job was submitted, in ms of Redis's clock; None when it is gone."""
-    return Call(
-        ("HMGET", keys.job(handle), "submitted"), lambda reply: None if reply[0] is None else reads.moment(reply[0])
-    )
+def waits_since_ms(handle: Handle) -> Call[int | None]:
+    """When a queued job was submitted, or its delay ended, in ms of Redis's clock; None when it is gone."""
+    return Call(("HMGET", keys.job(handle), "submitted", "ripe"), _since_ms)
+
+
+def _since_ms(reply: Sequence[bytes | None]) -> int | None:
+    submitted, ripe = reply
+    return None if submitted is None else max(reads.moment(submitted), reads.moment(ripe or b"0"))
 
 
 def running_batches(count: int) -> Call[list[BatchName]]:

@@ -101,7 +101,7 @@ def _job_times(reply: Sequence[bytes | None]) -> JobTimes | None:
     return JobTimes((worker or b"").decode(), submitted, started, first, finished)
 
 
-_TIMES = ("submitted", "assigned", "started", "finished", "deadline")
+_TIMES = ("submitted", "ripe", "assigned", "started", "finished", "deadline")
 
 
 def _job_record(reply: Fields) -> JobRecord | None:
@@ -256,17 +256,18 @@ def stored_body(handle: Handle) -> Call[bytes | None]:
 
 def waiting_job(shard: Shard, ref: str) -> Call[WaitingJob | None]:
     """What the dispatcher weighs of a queued job; None when it is gone or can't be read."""
-    fields = ("spec", "submitted", "deadline", "strikes", "started")
+    fields = ("spec", "submitted", "deadline", "strikes", "started", "ripe")
     return Call(("HMGET", keys.job(Handle.of(shard, ref)), *fields), _waiting_job)
 
 
 def _waiting_job(reply: Sequence[bytes | None]) -> WaitingJob | None:
-    spec, submitted, deadline, strikes, started = reply
+    spec, submitted, deadline, strikes, started, ripe = reply
     if spec is None or submitted is None or deadline is None:
         return None
     try:
         whole = JobSpec.model_validate_json(spec)
-        return WaitingJob(whole, moment(submitted), moment(deadline), moment(strikes or b"0"), bool(started))
+        since_ms = max(moment(submitted), moment(ripe or b"0"))
+        return WaitingJob(whole, since_ms, moment(deadline), moment(strikes or b"0"), bool(started))
     except ValueError:
         return None
 

@@ -57,7 +57,7 @@ class Metrics:
         self.retried = Counters(name("retries"), "Of those: jobs that had run before.", by_priority, own)
         self.waits = Histograms(
             name("wait_seconds"),
-            "From a job's submission to its assignment; jobs that had run before are left out.",
+            "From a job's submission, or the end of its delay, to its assignment; jobs that had run before left out.",
             by_priority,
             WAIT_S,
             own,

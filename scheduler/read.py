@@ -151,7 +151,7 @@ class Reader:
         else:
             job = value_of(answer)
             self._jobs[member] = JobView(
-                ref, member.decode(), priority, job.spec, job.submitted_ms, job.deadline_ms, job.strikes, job.begun
+                ref, member.decode(), priority, job.spec, job.since_ms, job.deadline_ms, job.strikes, job.begun
             )
 
 

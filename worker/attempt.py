@@ -74,9 +74,9 @@ class Attempt:
 
     @property
     def waited_s(self) -> float | None:
-        """From its job's submission to its start here; None where a hand wrote the job's hash."""
+        """Since its job could run until its start here; None where a hand wrote the job's hash."""
         told = self.started
-        return max(0, told.started_ms - told.submitted_ms) / 1000 if told.submitted_ms else None
+        return max(0, told.started_ms - told.since_ms) / 1000 if told.since_ms else None
 
     def stop(self, verdict: Verdict) -> None:
         """End it now with this verdict; closing the engine's generator frees its slot. Once is enough."""

@@ -76,7 +76,7 @@ class Metrics:
         registry.register(self._last)
 
     def started(self, priority: Priority, waited_s: float | None) -> None:
-        """An attempt begins; `waited_s` since its job's submission, None where nobody told."""
+        """An attempt begins; `waited_s` since its job could run, None where nobody told."""
         if waited_s is not None:
             self._by[priority].queue.observe(waited_s)
 
@@ -125,15 +125,15 @@ class Metrics:
 
 
 _TIMED = (
-    ("queue", "From a job's submission to its start here.", WAIT_S),
+    ("queue", "From a job's submission, or the end of its delay, to its start here.", WAIT_S),
     (
         "first_token",
-        "From a job's submission to its first token; not of one that goes on where another stopped.",
+        "From a job's submission, or the end of its delay, to its first token; not of one that goes on from another's.",
         WAIT_S,
     ),
     ("engine_first_token", "From an attempt's start here to its first token.", WAIT_S),
     ("between_tokens", "Between two pieces of a stream, mostly tokens.", TOKEN_S),
-    ("job", "From a job's submission to its end, of those completed.", WAIT_S),
+    ("job", "From a job's submission, or the end of its delay, to its end, of those completed.", WAIT_S),
     ("engine", "From an attempt's start here to its end, of those completed.", WAIT_S),
 )
 _COUNTED = (

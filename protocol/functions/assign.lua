@@ -1,7 +1,7 @@
 -- KEYS leader clock workers events deadlines lane:high lane:medium lane:low due dead [inbox …]
 -- ARGV token (member worker delay_ms why)…
 --   worker '' parks the job in `due` for delay_ms, with its score, why 'late': until it is recalled; delay 0 beside it sets aside a job that can't be read,
---   one below 0 refuses a job whose first token is predicted so many ms after its submission
+--   one below 0 refuses a job whose first token is predicted so many ms after it could run
 --   why is kept with the job as it is; '' for nothing
 -- → ok (attempt | gone | worker | expired | parked | malformed | refused)… | not_leader
 -- Counters are written once a call, not once a job.
@@ -99,7 +99,7 @@ local function write_ends(ends, now)
     if an_end.malformed then
       set_aside(an_end.job, 'malformed', 'its stored description can not be read', now)
     elseif an_end.refused then
-      local message = 'its first token would come ' .. int(an_end.refused) .. ' ms after its submission, which is too late'
+      local message = 'its first token would come ' .. int(an_end.refused) .. ' ms after it could run, which is too late'
       finalise(an_end.job, 'failed', failure(an_end.job, 'failed', 'unreachable', message), 'unreachable', now, '')
     else
       end_early(an_end.job, 'expired', 'its deadline passed while it waited', now)

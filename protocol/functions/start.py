@@ -25,7 +25,7 @@ def _parse(reply: list[Any]) -> Started | None:
         return None
     _, spec, body, priority, tries, strikes, left, log, *times = reply
     # An older library tells none.
-    waiting, submitted, assigned, started, lost = times or (0, 0, 0, 0, b"")
+    waiting, since, assigned, started, lost = times or (0, 0, 0, 0, b"")
     try:
         return Started(
             spec=JobSpec.model_validate_json(spec),
@@ -36,7 +36,7 @@ def _parse(reply: list[Any]) -> Started | None:
             deadline_left_ms=int(left),
             said=_said(log),
             waiting_ms=int(waiting),
-            submitted_ms=int(submitted),
+            since_ms=int(since),
             assigned_ms=int(assigned),
             started_ms=int(started),
             lost=_lost(lost),

@@ -80,8 +80,9 @@ local function forgive_gap(P, now, lease_ms, gap_ms)
 end
 
 local function ripen(P, now)
-  local due = redis.call('ZRANGEBYSCORE', due_key(P), '-inf', int(now), 'LIMIT', 0, JOBS_A_CALL)
-  for _, ref in ipairs(due) do
+  local due = redis.call('ZRANGEBYSCORE', due_key(P), '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, JOBS_A_CALL)
+  for i = 1, #due, 2 do
+    local ref = due[i]
     local job = load_job(P, ref)
     if job then demand_all(job) else put_away(P, ref) end
     redis.call('ZREM', due_key(P), ref)
@@ -92,10 +93,12 @@ local function ripen(P, now)
         place_back(job)
       else
         place_anew(job, f[2])
+        -- From now on it waits: until here it was put off as its user wished.
+        redis.call('HSET', job.key, 'ripe', int(number(due[i + 1])))
       end
     end
   end
-  return #due
+  return #due / 2
 end
 
 -- Jobs that were put off for others' sake, now that room is left.

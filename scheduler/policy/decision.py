@@ -52,7 +52,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Job `ref` can't meet its target, and is refused: its first token would take `wait_ms` from its submission."""
+    """Job `ref` can't meet its target, and is refused: its first token would take `wait_ms` since it waits."""
 
     ref: str
     priority: Priority

@@ -38,7 +38,7 @@ class JobView:
     Attributes:
         ref: `tenant:own id`, its name in the shard.
         member: its entry in the lane.
-        submitted_ms: since when it waits.
+        submitted_ms: since when it waits: its submission, or the end of its delay.
         deadline_ms: when it expires; 0 for never.
         strikes: attempts that ended with their engine or worker dead.
         begun: it ran before, and came back.

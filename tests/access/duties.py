@@ -100,7 +100,11 @@ def _status(_: Driver) -> list[Call[Any]]:
 def _overview(_: Driver) -> list[Call[Any]]:
     """What live views read beside that."""
     found: list[Call[Any]] = [overview_reads.is_led(SHARD), overview_reads.held_jobs(SHARD, "w1", 1)]
-    found += [overview_reads.standby_ms(SHARD), overview_reads.submitted_ms(HANDLE), overview_reads.running_batches(1)]
+    found += [
+        overview_reads.standby_ms(SHARD),
+        overview_reads.waits_since_ms(HANDLE),
+        overview_reads.running_batches(1),
+    ]
     return [*_status(_), *found, batch_reads.batch_record(BATCH)]
 
 

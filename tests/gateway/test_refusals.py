@@ -18,7 +18,7 @@ from tests.producer.tiny import TinyWorker
 from tests.support.builders import BOSS, LIMITS, tick_as
 
 PATH = "/v1/chat/completions"
-LATE = "its first token would come 5300 ms after its submission, which is too late"
+LATE = "its first token would come 5300 ms after it could run, which is too late"
 WAITING = CHAT | {"fleet": {"wait": 0}}
 """Its job stays in the queue."""
 

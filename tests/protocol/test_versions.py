@@ -44,7 +44,7 @@ def test_an_older_library_s_start_is_read_without_times(driver: Driver) -> None:
     now = driver.start(handle, attempt, "w1")
     assert now
     assert (started.spec, started.body, started.priority) == (now.spec, now.body, now.priority)
-    assert (started.waiting_ms, started.submitted_ms, started.assigned_ms, started.started_ms) == (0, 0, 0, 0)
+    assert (started.waiting_ms, started.since_ms, started.assigned_ms, started.started_ms) == (0, 0, 0, 0)
     assert started.lost is None
 
 

@@ -1,13 +1,15 @@
 """Jobs that would come too late: refused with the predicted wait, or kept waiting, as the settings say."""
 
 import pytest
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from protocol import reads
+from protocol import keys, reads
 from protocol.call import run
 from protocol.messages import Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
+from scheduler.metrics import Metrics
 from scheduler.policy.decision import LATE_KEPT
 from tests.scheduler.stage import QUICK, Stage, a_loop
 from tests.support.builders import SHARD, SPEC
@@ -35,10 +37,28 @@ async def test_while_all_streams_are_slow_online_jobs_are_refused(redis: Redis, 
         refused = await outcome(stage)
         assert refused.error is not None
         assert refused.error.code == "unreachable"
-        assert "ms after its submission" in refused.error.message
+        assert "ms after it could run" in refused.error.message
         offline = await stage.submit("offline", priority=Priority.MEDIUM)
         await stage.becomes(offline, State.ASSIGNED)
     assert await run(redis, reads.due_count(stage.shard)) == 0
+
+
+async def test_what_its_user_delayed_has_not_waited_meanwhile(redis: Redis, stage: Stage) -> None:
+    await stage.join()
+    handle = await stage.submit(delay_ms=1)
+    long_ago_ms = (await stage.job(handle)).submitted_ms - 600_000
+    await stage.write("HSET", keys.job(handle), "submitted", long_ago_ms)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "predictive", {})
+    async with a_loop(redis, STRICT, metrics=metrics):
+        job = await stage.becomes(handle, State.ASSIGNED)
+    assert (job.submitted_ms, job.since_ms) == (long_ago_ms, job.ripe_ms)
+    labels = {"pool": SHARD.pool, "shard": str(SHARD.number), "priority": "high"}
+    waited = [
+        registry.get_sample_value(f"tokenfleet_scheduler_wait_seconds_{each}", labels) for each in ("count", "sum")
+    ]
+    assert waited[0] == 1
+    assert 0 <= (waited[1] or 0) < 60
 
 
 @pytest.mark.parametrize("settings", [QUICK, STRICT])

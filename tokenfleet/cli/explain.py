@@ -110,7 +110,7 @@ def _job(handle: Handle, info: "JobInfo", seen: "Look") -> "JobView":
         record.member,
         record.priority,
         record.spec,
-        record.submitted_ms,
+        record.since_ms,
         record.deadline_ms,
         record.strikes,
         begun=bool(record.started_ms),

@@ -122,7 +122,7 @@ def _figures(one: Candidate) -> list[str]:
 def _ran(answer: Answer) -> list[tuple[str, str]]:
     record = answer.info.record
     waits = [
-        _wait("in its lane", record.submitted_ms, record.assigned_ms),
+        _wait("in its lane", record.since_ms, record.assigned_ms),
         _wait("in the worker's inbox", record.assigned_ms, record.started_ms),
         _wait("for its first token", record.started_ms, record.first_token_ms),
         _wait("in all", record.submitted_ms, record.finished_ms),

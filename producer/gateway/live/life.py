@@ -11,7 +11,7 @@ from protocol.call import patiently, run
 from protocol.handle import Handle
 from protocol.wire import JsonObject
 
-_TIMES = ("submitted_ms", "assigned_ms", "started_ms", "first_token_ms", "finished_ms", "deadline_ms")
+_TIMES = ("submitted_ms", "ripe_ms", "assigned_ms", "started_ms", "first_token_ms", "finished_ms", "deadline_ms")
 _FIELDS = ("state", "priority", "attempt", "worker", "tries", "strikes", "error")
 
 

@@ -10,6 +10,7 @@ export function stepsOf(job) {
     const from = worker ? ` from ${worker}` : "";
     found.push({ at, what: `attempt ${attempt} came back${from}: ${how}`, bad: fault !== "none" });
   }
+  if (job.ripe_ms) found.push({ at: job.ripe_ms, what: "its delay ended" });
   if (job.assigned_ms) found.push({ at: job.assigned_ms, what: assigned(job) });
   if (job.started_ms) found.push({ at: job.started_ms, what: "started on the engine" });
   if (job.first_token_ms) found.push({ at: job.first_token_ms, what: "first token" });
@@ -29,7 +30,7 @@ function assigned({ attempt, worker, policy, predicted_ms: predicted }) {
 export function stretches(job, nowMs) {
   const end = job.finished_ms || nowMs;
   const marks = [
-    ["queued", job.submitted_ms],
+    ["queued", job.ripe_ms || job.submitted_ms],
     ["inbox", job.assigned_ms],
     ["prefill", job.started_ms],
     ["decode", job.first_token_ms],
