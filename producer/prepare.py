@@ -59,7 +59,7 @@ def prepare(
             time_limit_s=_time_limit_s(request),
             best_effort=_flag("best_effort", request.best_effort),
             unfollowed_s=_seconds("cancel_unfollowed", request.cancel_unfollowed),
-            followed_s=_seconds("follow_for", request.follow_for),
+            followed_s=_followed_s(request, delay_s),
             trace=_trace(request, trace),
         ),
         body=checked.encoded,
@@ -129,6 +129,13 @@ def _bucket(request: JobRequest) -> Bucket | None:
 
 def _seconds(name: str, value: requests.Duration | None) -> float | None:
     return None if value is None else requests.seconds(name, value)
+
+
+def _followed_s(request: JobRequest, delay_s: float) -> float | None:
+    """From when on it can run, as its worker counts."""
+    if request.follow_for is None:
+        return None
+    return max(0.0, requests.seconds("follow_for", request.follow_for) - delay_s)
 
 
 def _streams(request: JobRequest, body: JsonObject) -> bool:

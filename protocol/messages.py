@@ -54,7 +54,7 @@ class JobSpec(Message):
     unfollowed_s: float | None = None
     """It is cancelled once nobody has followed it for so long; None lets it run."""
     followed_s: float | None = None
-    """That counts only so long after its submission: who waits for it goes then, and it goes on. None: to its end."""
+    """That counts only so long after it could first run: who waits goes then, and it goes on. None: to its end."""
     trace: Trace = ""
     """The span that it was submitted under, as a W3C `traceparent`; empty when nothing traces it."""
 

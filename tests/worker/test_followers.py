@@ -52,5 +52,5 @@ async def test_who_waited_for_it_only_so_long_is_not_missed_later(redis: Redis) 
 def waited_for(followed_s: float | None, clock: FakeClock) -> Attempt:
     """An attempt of a job that was submitted 18 s ago, and ends 5 s after nobody follows it."""
     spec = SPEC.model_copy(update={"stream": False, "unfollowed_s": 5.0, "followed_s": followed_s})
-    started = Started(spec, BODY, Priority.HIGH, 0, 0, 60_000, submitted_ms=1_000, started_ms=19_000)
+    started = Started(spec, BODY, Priority.HIGH, 0, 0, 60_000, since_ms=1_000, started_ms=19_000)
     return Attempt(Outgoing(a_handle(str(followed_s)), 1, "w1"), started, clock.monotonic(), 600.0)
