@@ -1,7 +1,6 @@
-"""Every end of a batch has exactly one line for each row; failed rows, twins and what is resumed afterwards."""
+"""Every end of a batch has exactly one line for each row; twins and what is resumed afterwards."""
 
 import asyncio
-import resource
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,6 @@ from redis.asyncio import Redis
 
 from producer.batch import desk, retry_failed, run_batch
 from producer.batch.course import Course
-from producer.batch.ledger import Ledger
 from producer.fleet import Fleet
 from producer.jobs import Job
 from producer.requests import JobRequest
@@ -236,78 +234,6 @@ async def test_twins_that_a_crash_left_behind_get_their_answer(
     again = await run_batch(fleet, **options(how), dedup=True, resume=True)
     assert (again.rows_before, again.rows_deduped) == (5, 4)
     assert len({str(line["response"]["body"]) for line in lines_of(how).values()}) == 1
-
-
-async def test_failed_rows_run_again_in_place_of_their_lines(
-    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
-) -> None:
-    write_rows(how["source"], 10)
-    async with counting(worker, "say 2", "say 5"):
-        summary = await run_batch(fleet, **options(how))
-    assert (summary.rows_failed, summary.clean) == (2, False)
-    async with counting(worker, "say 5") as prompts:
-        summary = await retry_failed(fleet, how["target"])
-    assert sorted(prompts) == ["say 2", "say 5"]
-    assert (summary.state, summary.rows_out, summary.rows_failed, summary.rows_before) == ("completed", 10, 1, 8)
-    lines = lines_of(how)
-    assert [name for name, line in lines.items() if line["response"]["status_code"] == 400] == ["r5"]
-    async with counting(worker) as prompts:
-        summary = await retry_failed(fleet, how["target"])
-    assert (prompts, summary.clean, len(lines_of(how))) == (["say 5"], True, 10)
-    async with counting(worker) as prompts:
-        summary = await retry_failed(fleet, how["target"])
-    assert (prompts, summary.clean, len(lines_of(how))) == ([], True, 10)
-    assert await leftovers(redis) == []
-
-
-async def test_a_retry_that_broke_off_is_resumed(
-    fleet: Fleet, worker: TinyWorker, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The files are written anew, and the ledger does not know yet where lines stand now."""
-    write_rows(how["source"], 10)
-    async with counting(worker, "say 2", "say 5"):
-        await run_batch(fleet, **options(how))
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "move", lambda *_: (_ for _ in ()).throw(errors.StoreFull("stopped")))
-        with pytest.raises(errors.StoreFull):
-            await retry_failed(fleet, how["target"])
-    async with counting(worker) as prompts:
-        summary = await run_batch(fleet, **options(how), resume=True)
-    assert sorted(prompts) == ["say 2", "say 5"]
-    assert (summary.clean, len(lines_of(how))) == (True, 10)
-
-
-async def test_retrying_when_the_output_is_gone_makes_it_again(
-    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
-) -> None:
-    write_rows(how["source"], 4)
-    async with counting(worker, "say 2"):
-        await run_batch(fleet, **options(how))
-    how["target"].unlink()
-    async with counting(worker) as prompts:
-        summary = await retry_failed(fleet, how["target"])
-    assert "say 2" in prompts
-    assert (summary.clean, summary.rows_out, len(lines_of(how))) == (True, 4, 4)
-
-
-async def test_a_full_disk_before_a_retry_is_told_and_mended(
-    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
-) -> None:
-    source, target = files
-    source.write_text("".join(row(f"r{n}", f"{n} " + "long " * 3_000) + "\n" for n in range(12)))
-    async with counting(worker, "0 " + "long " * 3_000):
-        assert (await run_batch(fleet, source, target, order="input")).rows_failed == 1
-    before, (soft, hard) = target.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
-    try:
-        with pytest.raises(errors.OutputFailed, match="can't be written"):
-            await retry_failed(fleet, target)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert target.read_bytes() == before
-    async with counting(worker) as prompts:
-        summary = await retry_failed(fleet, target)
-    assert (len(prompts), summary.clean, len(by_id(target))) == (1, True, 12)
 
 
 async def test_a_row_that_kills_engines_is_set_aside_alone(

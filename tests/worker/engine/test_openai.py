@@ -270,20 +270,15 @@ async def test_a_fault_of_a_dying_server_is_its_death(engine: OpenAIEngine, stag
     assert "3 health checks" in await asyncio.wait_for(engine.wait_dead(), 5)
 
 
-async def test_one_job_after_the_other_goes_over_one_connection(engine: OpenAIEngine, stage: Stage) -> None:
-    for _ in range(3):
-        await collect(engine, chat("Hi"))
-    assert len(set(stage.callers)) == 1
-
-
-async def test_a_connection_that_was_idle_for_too_long_serves_no_more(
-    engine: OpenAIEngine, stage: Stage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("idle_s", "connections"), [(60.0, 1), (0.0, 2)])
+async def test_one_job_after_the_other_goes_over_one_connection_unless_it_was_idle(
+    engine: OpenAIEngine, stage: Stage, monkeypatch: pytest.MonkeyPatch, idle_s: float, connections: int
 ) -> None:
-    monkeypatch.setattr(openai_http, "REUSED_S", 0.0)
+    monkeypatch.setattr(openai_http, "REUSED_S", idle_s)
     await engine.close()
     for _ in range(2):
         await collect(engine, chat("Hi"))
-    assert len(set(stage.callers)) == 2
+    assert len(set(stage.callers)) == connections
 
 
 async def test_an_answer_without_an_end_is_left_after_its_last_event(engine: OpenAIEngine, stage: Stage) -> None:
