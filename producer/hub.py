@@ -175,7 +175,7 @@ class Hub:
             if message is not None:
                 silent = False
                 self._pass_on(message)
-                async for another in came_along(pubsub):
+                for another in await came_along(pubsub):
                     self._pass_on(another)
             elif silent:
                 raise ConnectionError("no answer to a ping")

@@ -5,7 +5,7 @@ The URL of a Redis behind Sentinel names the sentinels, the service and the data
 Sentinels with a password of their own get it in the query, as `sentinel_username` and `sentinel_password`.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -208,14 +208,19 @@ class FleetConnection(Connection):
         return reply
 
 
-async def came_along(pubsub: PubSub) -> AsyncGenerator[dict[str, Any], None]:
+async def came_along(pubsub: PubSub) -> list[dict[str, Any]]:
     """The messages that were read from the socket with the last one, without the dozen calls that each costs else."""
     connection: Any = pubsub.connection
+    found: list[dict[str, Any]] = []
     while isinstance(connection, FleetConnection):
-        reply = await connection.buffered()
+        reply: Any = await connection.buffered()
         if reply is NOT_ENOUGH_DATA:
-            return
-        yield await pubsub.handle_message(reply)  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+            break
+        if reply[0] == b"message":
+            found.append({"type": "message", "channel": reply[1], "data": reply[2]})
+        else:
+            found.append(await pubsub.handle_message(reply))  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+    return found
 
 
 class ToPrimary(FleetConnection):
