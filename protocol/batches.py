@@ -125,6 +125,8 @@ class BatchSpec(Message):
     """Rows that run on another are invalid; empty: all may be."""
     on_invalid: Literal["fail", "skip"] = "fail"
     dedup: bool = False
+    order: Literal["input", "completion"] = "completion"
+    """Of the lines in the output and in the errors."""
     max_errors: Annotated[int, Field(ge=0)] | None = None
     notify: bool = True
     """Whether its end is told to the runner's webhook, where it has one."""

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from producer.batch.options import Order
 from producer.batch.service.client import Batches
 from producer.batch.service.glance import model_of
 from producer.batch.service.wishes import described
@@ -46,6 +47,8 @@ class BatchOptions(BaseModel):
     """`fail`: one bad line and nothing runs; `skip`: the others run."""
     dedup: Annotated[bool, Field(strict=True)] = False
     """Run rows with the same body at temperature 0 once."""
+    order: Order = "completion"
+    """Of the output's lines: as the rows end, or as they stand in the input."""
     max_errors: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
     """The batch fails once more rows have."""
     notify: Annotated[bool, Field(strict=True)] = True
@@ -152,6 +155,7 @@ def _described(asked: BatchRequest, grant: Grant, store: FileStore) -> BatchSpec
         metadata=asked.metadata or {},
         on_invalid=options.on_invalid,
         dedup=options.dedup,
+        order=options.order,
         max_errors=options.max_errors,
         notify=options.notify,
     )

@@ -44,7 +44,8 @@ async def test_files_are_listed_page_by_page(sdk: AsyncOpenAI) -> None:
 
 async def test_a_batch_runs_to_its_results(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
     file_id = await put(sdk, rows(4))
-    made = await create(sdk, file_id, metadata={"whose": "mine"})
+    made = await create(sdk, file_id, metadata={"whose": "mine"}, extra_body={"fleet": {"order": "input"}})
+    assert (await stored.gateway.fleet.batches.get(made.id)).spec.order == "input"
     assert (made.status, made.input_file_id, made.metadata) == ("validating", file_id, {"whose": "mine"})
     done = await run_to_end(stored, store, sdk, made)
     assert done.status == "completed"
@@ -52,7 +53,7 @@ async def test_a_batch_runs_to_its_results(stored: Served, store: FileStore, sdk
     assert (done.request_counts.total, done.request_counts.completed) == (4, 4)
     assert done.output_file_id
     lines = [loads(line) for line in (await sdk.files.content(done.output_file_id)).content.splitlines()]
-    assert {line["custom_id"] for line in lines} == {"r0", "r1", "r2", "r3"}
+    assert [line["custom_id"] for line in lines] == ["r0", "r1", "r2", "r3"]
     assert [file.id async for file in sdk.files.list(purpose="batch_output")] == [done.output_file_id]
     with pytest.raises(openai.BadRequestError, match="purpose"):
         await create(sdk, done.output_file_id)
@@ -97,10 +98,11 @@ async def test_batches_are_listed_page_by_page_and_cancelled(
         {"output_expires_after": {"anchor": "created_at", "seconds": 3600}},
         {"fleet": {"priority": "high"}},
         {"fleet": {"deadline": 0}},
+        {"fleet": {"order": "any"}},
         {"fleet": {"secret words": 1}},
         {"input_file_id": None},
     ],
-    ids=range(10),
+    ids=range(11),
 )
 async def test_what_no_batch_may_be_is_refused(stored: Served, sdk: AsyncOpenAI, change: dict[str, Any]) -> None:
     body = {"input_file_id": await put(sdk, rows(1)), "endpoint": CHAT, "completion_window": "24h"} | change

@@ -36,6 +36,30 @@ async def test_results_so_far(stored: Fleet, store: FileStore, worker: TinyWorke
             await anext(stored.batches.results(name.id))
 
 
+async def test_results_in_the_inputs_order(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    """The first row is among the last to end; what is there so far can be read all the same."""
+    name = await submitted(stored, source, *(row(f"r{n}", f"say {n}") for n in range(4)), order="input")
+    early: list[str] = []
+    async with owned(stored, store, name) as task:
+        await until_queued(redis, 4)
+        attempts = await worker.take()
+        for attempt in attempts[2:]:
+            await attempt.echo()
+
+        async def some() -> bool:
+            early[:] = [line["custom_id"] async for line in stored.batches.results(name.id, partial=True)]
+            return len(early) == 2
+
+        await eventually(some)
+        for attempt in attempts[:2]:
+            await attempt.echo()
+        await eventually(task.done)
+    assert [line["custom_id"] async for line in stored.batches.results(name.id)] == ["r0", "r1", "r2", "r3"]
+    assert "r0" not in early
+
+
 async def test_watching_tells_each_change_to_the_end(
     stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
 ) -> None:
@@ -93,6 +117,7 @@ async def test_deleting(stored: Fleet, store: FileStore, worker: TinyWorker, sou
         {"window": "6h"},
         {"max_errors": -1},
         {"on_invalid": "maybe"},
+        {"order": "any"},
         {"priority": "urgent"},
         {"priority": "high"},
         {"endpoint": "/v1/nothing"},

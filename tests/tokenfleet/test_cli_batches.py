@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,10 @@ def refused(*arguments: str) -> tuple[int, str]:
     return result.exit_code, json.loads(result.stdout.splitlines()[-1])["error"]["code"]
 
 
-def submitted(tmp_path: Path, *rows: str) -> str:
+def submitted(tmp_path: Path, *rows: str, options: Sequence[str] = ()) -> str:
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(rows))
-    return said("submit", "-i", str(source)).strip()
+    return said("submit", "-i", str(source), *options).strip()
 
 
 def run_it(url: str, store: FileStore, batch_id: str) -> None:
@@ -69,14 +70,14 @@ def run_it(url: str, store: FileStore, batch_id: str) -> None:
 
 
 def test_from_submit_to_delete(valkey_url: str, store: FileStore, tmp_path: Path) -> None:
-    batch_id = submitted(tmp_path, row("a", "say a"), row("b", "say b"))
+    batch_id = submitted(tmp_path, row("a", "say a"), row("b", "say b"), options=["--order", "input"])
     assert "validating" in said("show", batch_id)
     assert batch_id in said("list")
     run_it(valkey_url, store, batch_id)
     assert said("watch", batch_id) == "completed: rows 2/2, 0 failed\n"
     assert "completed" in said("show", batch_id)
     lines = [json.loads(line) for line in said("results", batch_id).splitlines()]
-    assert {line["custom_id"] for line in lines} == {"a", "b"}
+    assert [line["custom_id"] for line in lines] == ["a", "b"]
     target = tmp_path / "out.jsonl"
     told = json.loads(said("results", batch_id, "-o", str(target), "--json"))
     assert told == {"id": batch_id, "status": "completed", "lines": 2}

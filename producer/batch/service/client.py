@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 
 from producer.batch.live import BatchRun
+from producer.batch.outlets import Outlet
 from producer.batch.service.glance import endpoint_of
 from producer.batch.service.wishes import Wishes, described
 from producer.batch.store import FileStore, StoredFile, store_at
@@ -237,7 +238,8 @@ class Batches:
 def _result_files(store: FileStore, record: BatchRecord) -> list[Path]:
     tenant, place = record.name.tenant, store.workplace(record.name)
     if not record.status.terminal:
-        return [place.output, place.errors]
+        ordered = record.spec.order == "input"
+        return [Outlet(path).work(ordered=ordered) for path in (place.output, place.errors)]
     return [store.path(tenant, file_id) for file_id in (record.output_file_id, record.error_file_id) if file_id]
 
 

@@ -148,6 +148,7 @@ class _Service:
             deadline=max((owner.record.expires_ms - now_ms) / 1000, LEAST_S),
             on_invalid=spec.on_invalid,
             dedup=spec.dedup,
+            order=spec.order,
             max_errors=spec.max_errors,
             resume=True,
             keep=True,

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict, Unpack
 from pydantic import ValidationError
 
 from producer import requests
-from producer.batch.options import check_priority
+from producer.batch.options import Order, check_priority
 from producer.batch.service.glance import DEFAULT
 from producer.requests import Duration
 from protocol.batches import BatchSpec, checked_metadata
@@ -15,6 +15,8 @@ from protocol.messages import Endpoint
 from protocol.states import Priority
 
 DAY_S = 86_400.0
+_PLAIN = ("model", "on_invalid", "dedup", "order", "max_errors", "notify")
+"""Wishes that are taken as they are."""
 
 
 class Wishes(TypedDict, total=False):
@@ -32,6 +34,8 @@ class Wishes(TypedDict, total=False):
     """`fail`, the default: one bad line and nothing runs; `skip`: the others run."""
     dedup: bool
     """Run rows with the same body at temperature 0 once."""
+    order: Order
+    """Of the output's lines: as the rows end, the default, or `input`."""
     max_errors: int | None
     """The batch fails once more rows have."""
     notify: bool
@@ -49,7 +53,7 @@ def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
     window_s = requests.seconds("deadline", wishes.get("deadline", DAY_S), least=1.0)
     priority = check_priority(wishes.get("priority", "medium"))
     metadata = checked_metadata(wishes.get("metadata", {}))
-    plain = {name: wishes[name] for name in ("model", "on_invalid", "dedup", "max_errors", "notify") if name in wishes}
+    plain = {name: value for name, value in wishes.items() if name in _PLAIN}
     own = {
         "endpoint_given": endpoint is not None,
         "window_s": window_s,

@@ -9,7 +9,7 @@ from tokenfleet.cli.durations import long_duration
 from tokenfleet.cli.options import json_option, shared_options, store_option
 
 if TYPE_CHECKING:
-    from producer.batch.options import OnInvalid
+    from producer.batch.options import OnInvalid, Order
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -20,6 +20,7 @@ class RowOptions(TypedDict):
     model: str | None
     on_invalid: "OnInvalid"
     dedup: bool
+    order: "Order"
 
 
 class EndOptions(TypedDict):
@@ -38,7 +39,7 @@ class SendOptions(TypedDict):
 
 
 def row_options(command: Command) -> Command:
-    """How the input's rows are taken: `--model`, `--on-invalid`, `--dedup`."""
+    """How the input's rows are taken: `--model`, `--on-invalid`, `--dedup`, `--order`."""
     model = click.option("--model", help="Run all rows on this model, whatever they name.")
     on_invalid = click.option(
         "--on-invalid",
@@ -48,7 +49,14 @@ def row_options(command: Command) -> Command:
         help="Lines that are no requests: refuse the file, or give them an error line.",
     )
     dedup = click.option("--dedup", is_flag=True, help="Rows with equal bodies at temperature 0 run once, for all.")
-    return model(on_invalid(dedup(command)))
+    order = click.option(
+        "--order",
+        type=click.Choice(["input", "completion"]),
+        default="completion",
+        show_default=True,
+        help="Of the output lines; input: they are there at the end.",
+    )
+    return model(on_invalid(dedup(order(command))))
 
 
 def end_options(deadline: str | None = None) -> Callable[[Command], Command]:

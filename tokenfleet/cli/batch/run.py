@@ -13,7 +13,6 @@ from tokenfleet.cli.options import json_option, shared_options
 
 if TYPE_CHECKING:
     from producer.batch import BatchSummary
-    from producer.batch.options import Order
     from producer.fleet import Fleet
 
 
@@ -24,7 +23,6 @@ class Options(RowOptions, EndOptions, SendOptions):
     target: str
     errors: str | None
     limit: int | None
-    order: "Order"
     resume: bool
     overwrite: bool
 
@@ -38,13 +36,6 @@ class Options(RowOptions, EndOptions, SendOptions):
 @click.option("--limit", type=click.IntRange(1), help="Take only the first N rows.")
 @row_options
 @end_options()
-@click.option(
-    "--order",
-    type=click.Choice(["input", "completion"]),
-    default="completion",
-    show_default=True,
-    help="Of the output lines; input: OUT is there at the end.",
-)
 @click.option("--resume", is_flag=True, help="Go on with a run that broke off, or begin where there was none.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT and ERR if they exist.")
 @send_options
