@@ -6,6 +6,7 @@ by running those tests.
 
 import argparse
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ class Result:
     """What became of one fault.
 
     Attributes:
-        met: what was expected was seen; None where this machine can't play it.
+        met: what was expected was seen; None where this machine can't play it, or skips its tests.
         recovery_s: from the fault to the end of its effect; None where that means nothing.
         took_s: the whole scenario.
     """
@@ -55,7 +56,8 @@ def main() -> None:
     with Nursery() as nursery:
         for fault in chosen:
             result = asyncio.run(_played(fault, nursery)) if fault.scenario else _tested(fault)
-            print(f"{_sign(result):3} {result.took_s:5.1f} s  {fault.name}", file=sys.stderr, flush=True)
+            recovery = "" if result.recovery_s is None else f", recovered in {result.recovery_s:.2f} s"
+            print(f"{_sign(result):3} {result.took_s:5.1f} s  {fault.name}{recovery}", file=sys.stderr, flush=True)
             results.append(result)
     _print(results, as_json=options.json)
     targets = [Target(result.fault.name, int(result.met), 1, "higher") for result in results if result.met is not None]
@@ -89,8 +91,15 @@ def _tested(fault: Fault) -> Result:
     began_s = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *fault.tests]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    last = (done.stdout.strip().splitlines() or ["pytest said nothing"])[-1]
-    return Result(fault, done.returncode == 0, f"tests: {last.strip('= ')}", None, time.monotonic() - began_s)
+    last = (done.stdout.strip().splitlines() or ["pytest said nothing"])[-1].strip("= ")
+    return Result(fault, met_by(done.returncode, last), f"tests: {last}", None, time.monotonic() - began_s)
+
+
+def met_by(status: int, last: str) -> bool | None:
+    """What pytest's exit status and last line say; None where it skipped all, which shows nothing."""
+    if status:
+        return False
+    return True if re.search(r"\b\d+ passed\b", last) else None
 
 
 def _print(results: Sequence[Result], *, as_json: bool) -> None:

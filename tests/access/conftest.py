@@ -8,7 +8,10 @@ import pytest
 
 from tests.access.certificates import ELSEWHERE, Certificates
 from tests.access.fleet import guarded, roles
+from tests.observe.conftest import caller, collector
 from tests.support.servers import REQUIRE_REDIS7, Server, redis7_binary, redis7_is_required, valkey_binary
+
+__all__ = ["caller", "collector"]
 
 
 def real_binary(name: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.trace import Tracer
 from redis import Redis
 
 from producer.events import Restart, Tokens
@@ -23,6 +24,7 @@ from tests.access.echo import echoing
 from tests.access.fleet import PASSWORD, guarded, login, url_of
 from tests.access.fleet import roles as users
 from tests.access.processes import STAND_IN, Roles, roles
+from tests.observe.collector import Collector
 from tests.support import snapshot
 from tests.support.servers import Server, valkey_binary
 from tests.support.waiting import eventually
@@ -30,6 +32,13 @@ from tests.support.waiting import eventually
 CANARY = "canary-5b1f0c77e2"
 KEY = "engine-key-93ab10"
 SIGNING = "signing-key-77d2"
+METRICS = {
+    "scheduler": "tokenfleet_scheduler_assignments_total{",
+    "echo": "tokenfleet_worker_attempts_total{",
+    "vllm": "tokenfleet_worker_attempts_total{",
+    "runner": "tokenfleet_batch_ends_total{",
+}
+"""One of what each role counts."""
 STORED = ("body:", "result:", "tokens:")
 """Kinds of keys that are there to hold prompts and answers."""
 
@@ -43,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def fleet_of_processes(server: Server, folder: Path, engine: str) -> Iterator[Roles]:
+def fleet_of_processes(server: Server, folder: Path, engine: str, collector: Collector) -> Iterator[Roles]:
     """A scheduler, a worker on the echoing engine, one with (a stand-in of) its own vLLM, a batch runner.
 
     All say all they can.
@@ -51,7 +60,7 @@ def fleet_of_processes(server: Server, folder: Path, engine: str) -> Iterator[Ro
     (folder / "password").write_text(f"{PASSWORD}\n")
     (folder / "key").write_text(KEY)
     (folder / "signing").write_text(SIGNING)
-    environment = {
+    environment = collector.env | {
         "TOKENFLEET_REDIS_PASSWORD_FILE": str(folder / "password"),
         "TOKENFLEET_ENGINE_API_KEY_FILE": str(folder / "key"),
         "TOKENFLEET_LOG_LEVEL": "debug",
@@ -199,10 +208,12 @@ async def asked(made: Roles, redis: str, refused: Job, poison: Job, waiting: Job
     return list(await asyncio.gather(*commands))
 
 
-async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path: Path) -> None:
+async def test_a_canary_is_seen_by_its_own_client_only(
+    server: Server, tmp_path: Path, collector: Collector, caller: Tracer
+) -> None:
     settings = Settings(redis_url=url_of(server, "gateway"), redis_patience_s=10)
     async with echoing() as engine, Fleet(settings=settings) as fleet:
-        with fleet_of_processes(server, tmp_path, engine) as made:
+        with fleet_of_processes(server, tmp_path, engine, collector) as made, caller.start_as_current_span("request"):
             await fleet.ready("echo", 30)
             await fleet.ready("vllm", 30)
             made.look()
@@ -221,7 +232,12 @@ async def test_a_canary_is_seen_by_its_own_client_only(server: Server, tmp_path:
                 told.append(outside_of_bodies(client))
                 assert CANARY in str(client.get(keys.body(poison.handle)))
             await waiting.cancel()
+            made.scrape()
     texts = made.texts() | {f"told-{number}": text for number, text in enumerate(told)}
+    texts |= {f"span-{number}": str(span) for number, span in enumerate(collector.spans)}
+    assert {span.name for span in collector.spans} >= {"submit", "assign", "engine", "finish"}
+    for role, metric in METRICS.items():
+        assert metric in texts[f"metrics of {role}"], f"{role} counted nothing: its page shows nothing"
     assert texts["record.jsonl"]
     assert "attempt_failed" in texts["echo.log"]
     assert "vllm_command" in texts["vllm.log"]

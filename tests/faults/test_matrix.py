@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from bench.faults.__main__ import met_by
 from tests.faults.matrix import Fault, Seen
 from tests.faults.rows import ROWS
 from tests.faults.stage import NotHere
@@ -35,6 +36,21 @@ def test_each_fault_has_a_scenario_or_tests_that_exist() -> None:
 def test_the_page_on_reliability_lists_each_fault() -> None:
     missing = [row.name for row in ROWS if f"| {row.name} | {row.expected} |" not in PAGE]
     assert not missing, missing
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "met"),
+    [
+        (0, "3 passed in 1.20s", True),
+        (0, "1 passed, 2 skipped in 1.20s", True),
+        (0, "2 skipped in 0.10s", None),
+        (1, "1 failed, 2 passed in 1.20s", False),
+        (5, "no tests ran in 0.10s", False),
+        (4, "ERROR: not found", False),
+    ],
+)
+def test_tests_that_were_skipped_show_nothing(status: int, last: str, met: bool | None) -> None:
+    assert met_by(status, last) is met
 
 
 def test_each_promise_has_tests_that_exist() -> None:

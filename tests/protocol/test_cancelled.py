@@ -1,0 +1,66 @@
+"""A command that is cancelled on its way keeps its reply to itself: who uses the client next gets its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from protocol import store
+from protocol.call import Call, run, run_all
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+LATENCY_S = 0.3
+COUNT = Call(("INCR", "asked"), int)
+Ask = Callable[[Redis], Awaitable[object]]
+
+
+@pytest.fixture
+async def direct(server: Server) -> AsyncIterator[Redis]:
+    """What others see of the server."""
+    client = store.connect(server.url)
+    yield client
+    await client.aclose()
+
+
+def names() -> list[str]:
+    return [f"name-{number}" for number in range(8)]
+
+
+def get(name: str) -> Call[bytes]:
+    return Call(("GET", name), bytes)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda redis: run(redis, COUNT), id="one"),
+        pytest.param(lambda redis: run_all(redis, [COUNT, get(names()[0])]), id="pipeline"),
+        pytest.param(lambda redis: redis.blpop(["nobody writes"], timeout=1), id="blocking"),
+    ],
+)
+async def test_a_cancelled_command_hands_its_reply_to_nobody(server: Server, direct: Redis, ask: Ask) -> None:
+    await direct.mset({name: name for name in names()})
+
+    async def on_its_way() -> bool:
+        return await direct.get("asked") == b"1" or (await direct.info("clients"))["blocked_clients"] == 1
+
+    async with Proxy(server.port) as proxy:
+        # All callers share the one connection.
+        client = store.connect(f"{proxy.url}?max_connections=1")
+        try:
+            await client.ping()
+            proxy.latency_s = LATENCY_S
+            asking = asyncio.ensure_future(ask(client))
+            await eventually(on_its_way)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            proxy.latency_s = 0
+            told = await asyncio.gather(*(run(client, get(name)) for name in names() * 4))
+            assert told == [name.encode() for name in names() * 4]
+            assert await run_all(client, [get(name) for name in names()]) == [name.encode() for name in names()]
+        finally:
+            await client.aclose()
