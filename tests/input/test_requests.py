@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer.batch.judge import Judge, Rules
+from producer.batch.lines import LineSplitter, longest_line
 from producer.fleet import as_handle
 from producer.prepare import Defaults, prepare
 from producer.requests import JobRequest
 from protocol import wire
-from protocol.errors import FleetError, InvalidId, InvalidJson, InvalidRequest, TooLarge
+from protocol.errors import FleetError, InvalidId, InvalidJson, InvalidRequest, Problem, TooLarge
 from protocol.functions import Submission
 from protocol.messages import ModelRecord
 from tests.input.values import CANARY, USER, nested, texts, values
@@ -145,6 +147,40 @@ INVALID_ID = ["a*", "a?", "a[", "a:b", "a/b", "a\\b", "a\x00", "a\n", "a" * 65, 
 @pytest.mark.parametrize("changes", INVALID_JSON.values(), ids=INVALID_JSON)
 def test_what_is_no_json(changes: dict[str, Any]) -> None:
     refused(InvalidJson, **changes)
+
+
+ROWS = TOO_LARGE | INVALID_REQUEST
+NO_ROW = {"unknown priority", "deadline in the past", "a moment in the past", "a moment without a zone"}
+NO_ROW |= {"a deadline that is NaN"}
+"""They are the whole batch's."""
+LEFT_TO_THE_ROW = {"max_tokens over the context", "prompt over the context", "chat over the context"}
+"""Judging a file asks nobody how long a model's context is: that row gets an error line when it is submitted."""
+
+
+def in_a_batch(changes: dict[str, Any]) -> Problem | None:
+    """What is wrong with a row that asks the same."""
+    fields = {"messages": [USER], **changes}
+    content = {name: fields[name] for name in ("messages", "prompt") if fields.get(name) is not None}
+    url = "/v1/completions" if list(content) == ["prompt"] else "/v1/chat/completions"
+    body = {"model": "m", **content, **fields.get("params", {})}
+    row = {"custom_id": "r", "method": "POST", "url": fields.get("endpoint", url), "body": body}
+    splitter = LineSplitter(longest_line(DEFAULTS.max_body_bytes))
+    (line,) = [*splitter.feed(wire.dumps(row)), *splitter.end()]
+    return Judge(Rules(DEFAULTS.max_body_bytes)).judge(line).problem
+
+
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - NO_ROW - LEFT_TO_THE_ROW))
+def test_what_breaks_a_rule_in_a_batch(name: str) -> None:
+    problem = in_a_batch(ROWS[name])
+    assert problem is not None
+    wanted = TooLarge.code if name in TOO_LARGE else InvalidRequest.code
+    assert problem.code == ("url_mismatch" if name == "an unknown endpoint" else wanted)
+    assert CANARY not in problem.message
+
+
+@pytest.mark.parametrize("name", sorted(LEFT_TO_THE_ROW))
+def test_what_only_its_submit_can_judge(name: str) -> None:
+    assert in_a_batch(ROWS[name]) is None
 
 
 @pytest.mark.parametrize("changes", TOO_LARGE.values(), ids=TOO_LARGE)

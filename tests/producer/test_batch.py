@@ -13,22 +13,31 @@ from producer.fleet import Fleet
 from protocol import errors, reads
 from protocol.call import run
 from protocol.states import Priority
+from tests.conftest import Backend
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.tiny import MODEL, TinyWorker, serving
 from tests.support.builders import SHARD
 
 
 async def test_each_row_has_one_line_and_nothing_is_left(
-    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+    fleet: Fleet, worker: TinyWorker, backend: Backend, redis: Redis, files: tuple[Path, Path]
 ) -> None:
     source, target = files
     source.write_text("".join(row(f"r{n}", f"say {n}") + "\n" for n in range(600)))
     seen: list[Progress] = []
+    jobs: list[int] = []
     numbers: list[int] = []
+
+    def look(progress: Progress) -> None:
+        seen.append(progress)
+        jobs.append(len(backend.sync.keys("*:job:*")))
+
+    running = asyncio.create_task(
+        run_batch(fleet, source, target, window=50, on_progress=look, on_row=lambda done: numbers.append(done.number))
+    )
+    await until_queued(redis, 50)
     async with serving(worker):
-        summary = await run_batch(
-            fleet, source, target, window=50, on_progress=seen.append, on_row=lambda done: numbers.append(done.number)
-        )
+        summary = await running
     lines = by_id(target)
     assert {name: line["response"]["body"]["choices"][0]["message"]["content"] for name, line in lines.items()} == {
         f"r{n}": f"say {n} " for n in range(600)
@@ -36,7 +45,8 @@ async def test_each_row_has_one_line_and_nothing_is_left(
     assert (summary.rows_in, summary.rows_out, summary.rows_failed, summary.tokens_out) == (600, 600, 0, 1_200)
     assert summary.jobs_by_worker == {"label-w1": 600}
     assert len(summary.queue_ms) == len(summary.ttft_ms) == 600
-    assert max(progress.rows_in_redis for progress in seen) <= 50
+    assert max(jobs) <= 50
+    assert len(jobs) > 10
     assert (seen[-1].rows_total, seen[-1].rows_out) == (600, 600)
     assert sorted(numbers) == list(range(1, 601))
     assert await leftovers(redis) == []
