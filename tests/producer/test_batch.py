@@ -30,7 +30,7 @@ async def test_each_row_has_one_line_and_nothing_is_left(
 
     def look(progress: Progress) -> None:
         seen.append(progress)
-        jobs.append(len(backend.sync.keys("*:job:*")))
+        jobs.append(sum(1 for _ in backend.sync.scan_iter("*:job:*")))
 
     running = asyncio.create_task(
         run_batch(fleet, source, target, window=50, on_progress=look, on_row=lambda done: numbers.append(done.number))
