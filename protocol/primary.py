@@ -164,9 +164,8 @@ class FleetConnection(Connection):
         """
         stream, parser = self._reader, self._parser
         if stream and isinstance(parser, _AsyncHiredisParser):
-            reader: Any = parser._reader  # noqa: SLF001 - as in `buffered`
-            came = stream._buffer or stream.at_eof() or stream.exception() or reader.has_data()  # type: ignore[attr-defined]  # noqa: SLF001
-            if not came:
+            unparsed: Any = parser._reader  # noqa: SLF001 - as in `buffered`
+            if not (vars(stream)["_buffer"] or unparsed.has_data() or stream.at_eof() or stream.exception()):
                 return False
         return bool(await super().can_read_destructive())  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 
