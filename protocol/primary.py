@@ -162,13 +162,10 @@ class FleetConnection(Connection):
 
         redis-py waits for that, two turns of the event loop before each command; what has come is known without.
         """
-        parser = self._parser
-        # Neither has a public way to say what it holds.
-        stream: Any = self._reader
+        stream, parser = self._reader, self._parser
         if stream and isinstance(parser, _AsyncHiredisParser):
-            reader: Any = parser._reader  # noqa: SLF001 - as in `buffered`
-            came = stream._buffer or stream.at_eof() or stream.exception() or reader.has_data()  # noqa: SLF001 - likewise
-            if not came:
+            unparsed: Any = parser._reader  # noqa: SLF001 - as in `buffered`
+            if not (vars(stream)["_buffer"] or unparsed.has_data() or stream.at_eof() or stream.exception()):
                 return False
         return bool(await super().can_read_destructive())  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
 

@@ -1,8 +1,7 @@
 """One OpenAI-compatible server over HTTP."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import aiohttp
@@ -19,14 +18,6 @@ PROBE_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024
 """A stream repeats much of what stands once in a whole answer."""
-REUSED_S = 1.0
-"""A connection that was idle for longer serves no more: the server, which mostly closes it after 2 s or 5 s, may do so
-at the moment of use, and whether it has begun by then can't be told."""
-TURNS = 2
-"""Of the event loop, in which it hears that a server has closed a connection: a job that goes out on one would count as
-what has killed the engine."""
-END_S = 0.05
-"""So long may the end of an answer take after its last event; else its connection is not used again."""
 DONE = "[DONE]"
 UNIX = "unix://"
 
@@ -41,13 +32,14 @@ class _NoCookies(aiohttp.DummyCookieJar):
 class Upstream:
     """Sends requests to one server and reads its answers."""
 
-    def __init__(self, url: str, api_key: str = "", stall_s: float = 120.0) -> None:
+    def __init__(self, url: str, api_key: str = "", stall_s: float = 120.0, *, keep_alive: bool = False) -> None:
         """Take the server's root, with or without `/v1`; nothing is sent yet.
 
         Args:
             url: where it listens; `unix:///PATH` for a socket.
             api_key: sent as a bearer token; empty for none.
             stall_s: a stream that is silent for so long is given up; 0 waits for ever.
+            keep_alive: send one request after the other over the same connection: for questions, not for work.
 
         Raises:
             SetupError: the address is no http(s) URL.
@@ -60,6 +52,7 @@ class Upstream:
             raise SetupError(msg, "Give it as in http://127.0.0.1:8000.")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=stall_s or None)
+        self._keep_alive = keep_alive
         self._session: aiohttp.ClientSession | None = None
         self._open: set[aiohttp.ClientResponse] = set()
         self._health_path = "/health"
@@ -81,7 +74,6 @@ class Upstream:
                     raise EngineFault("the engine's answer is too long")
                 for data in parser.feed(piece):
                     if data == DONE:
-                        await _close_up(response.content)
                         return
                     yield data
         raise EngineFault("the engine's stream broke off")
@@ -135,9 +127,6 @@ class Upstream:
     @asynccontextmanager
     async def _post(self, request: EngineRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """Send the request; leaving the context breaks the connection, which aborts what still runs."""
-        # An idle connection whose server has gone is known as such by then.
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
         headers = {"Content-Type": "application/json", "X-Request-Id": request.request_id}
         if request.trace:
             headers["traceparent"] = request.trace
@@ -160,21 +149,16 @@ class Upstream:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
+            # A connection for each request: a reused one may break at the moment of use, and whether the
+            # server has begun by then can't be told. Against a generation its cost is nothing.
+            closes = not self._keep_alive
             connector = (
-                aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=REUSED_S)
+                aiohttp.UnixConnector(self._socket, force_close=closes, limit=0)
                 if self._socket
-                else aiohttp.TCPConnector(limit=0, keepalive_timeout=REUSED_S)
+                else aiohttp.TCPConnector(limit=0, force_close=closes)
             )
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, cookie_jar=_NoCookies())
         return self._session
-
-
-async def _close_up(content: aiohttp.StreamReader) -> None:
-    """Hear the end that follows on the last event, in a packet of its own: before it the connection can't be reused."""
-    with suppress(TimeoutError, aiohttp.ClientError):
-        async with asyncio.timeout(END_S):
-            while await content.readany():
-                pass
 
 
 def _as_object(status: int, content: bytes) -> tuple[int, JsonObject]:

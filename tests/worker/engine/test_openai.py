@@ -13,7 +13,6 @@ from protocol.wire import JsonObject, dumps, loads
 from tests.support.waiting import eventually
 from tests.worker.engine.attempts import chat, collect, completion, embedding
 from worker.assemble import assemble
-from worker.engine import openai_http
 from worker.engine.base import (
     Capacity,
     EngineBusy,
@@ -40,8 +39,6 @@ class Stage:
     key: str = ""
     requests: list[JsonObject] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
-    callers: list[object] = field(default_factory=list)
-    """The client's end of each request's connection."""
     arrivals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     """One for each request that came."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,8 +63,6 @@ class Stage:
     async def _post(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(loads(await request.read()))
         self.headers.append(request.headers)
-        assert request.transport is not None
-        self.callers.append(request.transport.get_extra_info("peername"))
         self.arrivals.release()
         return await self.play(request)
 
@@ -268,27 +263,6 @@ async def test_a_fault_of_a_dying_server_is_its_death(engine: OpenAIEngine, stag
         await collect(engine, chat("Hi"))
     assert caught.value.reached
     assert "3 health checks" in await asyncio.wait_for(engine.wait_dead(), 5)
-
-
-@pytest.mark.parametrize(("idle_s", "connections"), [(60.0, 1), (0.0, 2)])
-async def test_one_job_after_the_other_goes_over_one_connection_unless_it_was_idle(
-    engine: OpenAIEngine, stage: Stage, monkeypatch: pytest.MonkeyPatch, idle_s: float, connections: int
-) -> None:
-    monkeypatch.setattr(openai_http, "REUSED_S", idle_s)
-    await engine.close()
-    for _ in range(2):
-        await collect(engine, chat("Hi"))
-    assert len(set(stage.callers)) == connections
-
-
-async def test_an_answer_without_an_end_is_left_after_its_last_event(engine: OpenAIEngine, stage: Stage) -> None:
-    stage.play = hangs(stage, said("a"), END, USAGE_CHUNK, DONE)
-    assert (await collect(engine, chat("Hi")))[-1]["usage"] == USAGE
-    async with asyncio.timeout(5):
-        await stage.gone.wait()
-    stage.play = streams(said("a"), END, USAGE_CHUNK, DONE)
-    await collect(engine, chat("Hi"))
-    assert len(set(stage.callers)) == 2
 
 
 async def test_a_server_that_is_gone_never_had_the_request(engine: OpenAIEngine, server: TestServer) -> None:
