@@ -12,16 +12,18 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that an issue asks for: `value` must be at least or at most `target`."""
+    """A figure that an issue asks for: `value` must be at least or at most `target`; None: nothing was measured."""
 
     name: str
-    value: float
+    value: float | None
     target: float
     better: Literal["higher", "lower"]
 
     @property
     def met(self) -> bool:
-        """Whether the figure is good enough."""
+        """Whether the figure is good enough; one that was not measured is not."""
+        if self.value is None:
+            return False
         return self.value >= self.target if self.better == "higher" else self.value <= self.target
 
 
@@ -48,7 +50,8 @@ def show(
         table.add_column(heading, justify="left" if heading == "target" else "right")
     for row in targets:
         sign = "≥" if row.better == "higher" else "≤"
-        table.add_row(row.name, f"{row.value:,.2f}", f"{sign} {row.target:g}", "yes" if row.met else "NO")
+        measured = "—" if row.value is None else f"{row.value:,.2f}"
+        table.add_row(row.name, measured, f"{sign} {row.target:g}", "yes" if row.met else "NO")
     console.print(table)
     if figures:
         beside = Table(title="beside them", title_justify="left")

@@ -64,7 +64,8 @@ def redis7_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _running(binary: Path, folder: Path) -> Iterator[Server]:
-    server = Server(binary, folder)
+    # The state machine has it restart within itself, which takes milliseconds.
+    server = Server(binary, folder, extra=("--enable-debug-command", "local"))
     server.start()
     yield server
     server.stop()

@@ -42,11 +42,13 @@ def main() -> None:
         **{f"kills: {kind}": float(count) for kind, count in harm.kills.items()},
         "longest absence of Redis, s": max(harm.away_s, default=0.0),
         "attempts cut off and seen to recover": float(len(recovered)),
-        "recovery p50, s": verdict.percentile(recovered, 0.5),
-        "recovery max, s": verdict.percentile(recovered, 1.0),
         "lives of all processes": float(stage.lives),
         "ended by themselves, not by us or poison": float(stage.surprises),
     }
+    # None of them where nothing was seen to recover, which the targets tell.
+    for name, share in (("recovery p50, s", 0.5), ("recovery max, s", 1.0)):
+        if (taken_s := verdict.percentile(recovered, share)) is not None:
+            figures[name] = taken_s
     show("chaos", verdict.targets(plan, stage.seen, left, recovered), figures, as_json=options.json)
     for line in (*left.keys[:10], *stage.oddities()[:10]):
         print(line, file=sys.stderr)

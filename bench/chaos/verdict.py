@@ -106,9 +106,9 @@ def recoveries(cuts: Iterable[Cut], seen: Seen, poison: frozenset[int]) -> list[
     return sorted(found)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Of sorted values; 0 of none."""
-    return nearest_rank(values, share) if values else 0.0
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Of sorted values; None of none."""
+    return nearest_rank(values, share) if values else None
 
 
 def targets(plan: Plan, seen: Seen, left: Left, recovered: Sequence[float]) -> list[Target]:

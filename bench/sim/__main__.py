@@ -14,6 +14,8 @@ from bench.sim.run import Report
 
 SEEDS, SEEDS_A_BUG = 200, 200
 CHUNK = 4
+MANY, MANY_S = 2_000, 1_200.0
+"""So many seeds within so many seconds."""
 MINIMA = {"jobs a seed": 30, "workers a seed": 3, "calls a seed": 500, "faults a seed": 5}
 HASH_SEED = "PYTHONHASHSEED"
 
@@ -59,7 +61,13 @@ def _show_many(seeds: int, processes: int, *, as_json: bool) -> None:
     targets = [Target("violations", sum(bool(report.broken) for report in reports), 0, "lower")]
     targets += [Target(f"seeds to find {bug}", found[bug], SEEDS_A_BUG, "lower") for bug in PLANTED]
     targets += [Target(f"fewest {name}", least[name], minimum, "higher") for name, minimum in MINIMA.items()]
+    targets.append(pace(len(reports), took_s))
     show("sim", targets, _figures(reports, took_s), as_json=as_json)
+
+
+def pace(seeds: int, took_s: float) -> Target:
+    """What many seeds would take at the rate of these."""
+    return Target(f"seconds for {MANY} seeds, at this rate", took_s / seeds * MANY, MANY_S, "lower")
 
 
 def _figures(reports: Iterable[Report], took_s: float) -> dict[str, float]:

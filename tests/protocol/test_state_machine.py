@@ -6,23 +6,17 @@ import fakeredis
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
 from protocol import library
 from tests.conftest import Backend
 from tests.protocol.walk import Broken, Walk
+from tests.support.fuzz import examples
 from tests.support.store_clock import AgingClock, FakeStoreClock, StoreClock
 
-# The suite must not depend on luck, nor keep a database of examples.
-BOUNDED = settings(
-    max_examples=10,
-    stateful_step_count=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+# The same few in each run, or as many new ones as one asks for.
+BOUNDED = settings(examples(10), stateful_step_count=40, suppress_health_check=list(HealthCheck))
 FINDING = settings(BOUNDED, phases=[Phase.generate])
 """Finding is enough: looking for a shorter way takes a minute."""
 
@@ -32,6 +26,7 @@ class Moves(RuleBasedStateMachine):
 
     _redis: Redis
     _clock: StoreClock
+    _restarts: bool
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
@@ -114,14 +109,19 @@ class Moves(RuleBasedStateMachine):
     def functions_are_flushed(self) -> None:
         self._walk.take(self._walk.functions_are_flushed)
 
+    @precondition(lambda self: self._restarts)
+    @rule()
+    def server_restarts(self) -> None:
+        self._walk.take(self._walk.server_restarts)
 
-def moves_on(redis: Redis, clock: StoreClock) -> type[Moves]:
-    return type("MovesHere", (Moves,), {"_redis": redis, "_clock": clock})
+
+def moves_on(redis: Redis, clock: StoreClock, *, restarts: bool) -> type[Moves]:
+    return type("MovesHere", (Moves,), {"_redis": redis, "_clock": clock, "_restarts": restarts})
 
 
 def test_no_way_of_a_state_machine_breaks_a_rule(real_backend: Backend) -> None:
     redis = real_backend.sync
-    run_state_machine_as_test(moves_on(redis, AgingClock(redis)), settings=BOUNDED)
+    run_state_machine_as_test(moves_on(redis, AgingClock(redis), restarts=True), settings=BOUNDED)
 
 
 def test_a_state_machine_finds_a_careless_build(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,4 +135,4 @@ def test_a_state_machine_finds_a_careless_build(monkeypatch: pytest.MonkeyPatch)
     with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as redis:
         redis.function_load(careless, replace=True)
         with pytest.raises(Broken):
-            run_state_machine_as_test(moves_on(redis, clock), settings=FINDING)
+            run_state_machine_as_test(moves_on(redis, clock, restarts=False), settings=FINDING)

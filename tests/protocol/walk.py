@@ -289,6 +289,10 @@ class Walk:
         self._do(Call(("FUNCTION", "FLUSH"), bool))
         self._do(Call(("FUNCTION", "LOAD", library.source()), bool))
 
+    def server_restarts(self) -> None:
+        """All is read back from its file, functions too; what they kept in memory is gone. Real servers only."""
+        self._do(Call(("DEBUG", "RELOAD"), bool))
+
     def time_passes(self) -> None:
         ms = self._random.choice([100, 500, 1_000, 1_000, 2_000, 10_000, -5_000])
         self._history.append(f"    {ms} ms")
