@@ -16,9 +16,12 @@ from protocol.batches import (
 )
 from protocol.call import Call
 from protocol.errors import FleetError
+from protocol.messages import MOST
 
 MOST_DUE = 100
 """So many are handled at once."""
+PUT_AWAY_MS = 7 * 86_400_000
+"""As `DEAD_KEEP_MS` of the functions."""
 _STATUS_AT = "at:"
 
 
@@ -34,8 +37,9 @@ def _record(name: BatchName, reply: Mapping[bytes, bytes]) -> BatchRecord:
         for field, value in text.items()
         if field.startswith(_STATUS_AT)
     }
-    if BatchStatus.VALIDATING not in times:
-        raise ValueError("nobody created it")
+    status = BatchStatus(text["status"])
+    if not {BatchStatus.VALIDATING, status} <= times.keys():
+        raise ValueError("nobody created it, or brought it to where it is")
     read: dict[str, Callable[[str], Any]] = {
         "counts": BatchCounts.model_validate_json,
         "usage": BatchUsage.model_validate_json,
@@ -47,7 +51,7 @@ def _record(name: BatchName, reply: Mapping[bytes, bytes]) -> BatchRecord:
     }
     given = {field: reader(text[field]) for field, reader in read.items() if field in text}
     spec = BatchSpec.model_validate_json(text["spec"])
-    return BatchRecord(name=name, spec=spec, status=BatchStatus(text["status"]), times_ms=times, **given)
+    return BatchRecord(name=name, spec=spec, status=status, times_ms=times, **given)
 
 
 def batch_status(name: BatchName) -> Call[BatchStatus | None]:
@@ -58,7 +62,7 @@ def batch_status(name: BatchName) -> Call[BatchStatus | None]:
 def batch_ids(tenant: str, count: int, start: int = 0) -> Call[list[BatchName]]:
     """At most `count` of a tenant's batches, the newest first, without the first `start`."""
     command = ("ZREVRANGE", keys.batches(tenant), start, start + count - 1)
-    return Call(command, lambda reply: [BatchName(tenant, batch_id.decode()) for batch_id in reply])
+    return Call(command, lambda reply: _names([f"{tenant}:".encode() + batch_id for batch_id in reply]))
 
 
 def batch_place(name: BatchName) -> Call[int | None]:
@@ -69,6 +73,12 @@ def batch_place(name: BatchName) -> Call[int | None]:
 def idle_batches(now_ms: int) -> Call[list[BatchName]]:
     """Living batches that nobody owns at that time."""
     return _due(keys.LIVING_BATCHES, now_ms)
+
+
+def endless_batches() -> Call[list[BatchName]]:
+    """Living batches whose lease no owner wrote: it would never end."""
+    command = ("ZRANGEBYSCORE", keys.LIVING_BATCHES, MOST, "+inf", "LIMIT", 0, MOST_DUE)
+    return Call(command, _names)
 
 
 def living_batches(most: int = 0) -> Call[list[BatchName]]:
@@ -94,6 +104,29 @@ def runner_lives() -> Call[bool]:
 def told(name: BatchName) -> Call[bool]:
     """The webhook knows, or was given up."""
     return Call(("ZREM", keys.BATCH_HOOKS, name.ref), bool)
+
+
+def strays(listed: Call[list[BatchName]]) -> Call[list[bytes]]:
+    """Those members of a list that can name no batch, of so many as the list's own call looks at."""
+    return Call(listed.command, lambda reply: [member for member in reply if not listed.parse([member])])
+
+
+def strike(listed: Call[list[BatchName]], members: Sequence[bytes]) -> Call[int]:
+    """Take members out of a list; yields how many were there."""
+    return Call(("ZREM", listed.command[1], *members), int)
+
+
+def put_away(name: BatchName) -> list[Call[Any]]:
+    """Strike what stands under a batch's name, and is none, from all lists; for a week it can be looked at.
+
+    Several calls: each may be repeated, and one that a key of another type refuses is done without.
+    """
+    lists = (keys.LIVING_BATCHES, keys.ENDED_BATCHES, keys.BATCH_HOOKS)
+    return [
+        Call(("PEXPIRE", keys.batch(name), PUT_AWAY_MS, "NX"), bool),
+        *(Call(("ZREM", key, name.ref), bool) for key in lists),
+        Call(("ZREM", keys.batches(name.tenant), name.id), bool),
+    ]
 
 
 def _due(key: str, now_ms: int) -> Call[list[BatchName]]:

@@ -14,3 +14,6 @@ local function batch_becomes(key, status, now)
   redis.call('HSET', key, 'status', status)
   redis.call('HSETNX', key, 'at:' .. status, now)
 end
+
+-- Its state and its owner's token; none where another type stands under the key.
+local function batch_standing(key) return unpack(try('HMGET', key, 'status', 'token') or {}) end

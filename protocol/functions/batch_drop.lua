@@ -1,13 +1,14 @@
 -- KEYS batch batches living ended hooks
 -- ARGV ref id
 -- → 1 | 0 when it has not ended
--- What is left of a batch that is not there goes too.
+-- What is left of a batch that is not there goes too; one that lives is in no list of ended ones.
 local function batch_drop(KEYS, ARGV)
-  local status = redis.call('HGET', KEYS[1], 'status')
-  if status and BATCH_NEXT[status] then return 0 end
+  local status = try('HGET', KEYS[1], 'status')
+  local lives = status and BATCH_NEXT[status]
+  for i = lives and 4 or 3, 5 do try('ZREM', KEYS[i], ARGV[1]) end
+  if lives then return 0 end
   redis.call('DEL', KEYS[1])
-  redis.call('ZREM', KEYS[2], ARGV[2])
-  for i = 3, 5 do redis.call('ZREM', KEYS[i], ARGV[1]) end
+  try('ZREM', KEYS[2], ARGV[2])
   return 1
 end
 

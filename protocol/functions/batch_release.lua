@@ -3,9 +3,9 @@
 -- → 1 | 0 when the token's owner has lost it
 -- Another may take it at once; nobody is told of it before the pause is over.
 local function batch_release(KEYS, ARGV)
-  local status, owner = unpack(redis.call('HMGET', KEYS[1], 'status', 'token'))
+  local status, owner = batch_standing(KEYS[1])
   if not status or not BATCH_NEXT[status] or owner ~= ARGV[2] then return 0 end
-  redis.call('ZADD', KEYS[2], int(now_ms() + tonumber(ARGV[3])), ARGV[1])
+  write('ZADD', KEYS[2], int(now_ms() + tonumber(ARGV[3])), ARGV[1])
   redis.call('HDEL', KEYS[1], 'token')
   return 1
 end

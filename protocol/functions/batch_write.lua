@@ -5,10 +5,10 @@
 -- One that ends the batch frees it, and says until when it is kept; it goes by itself should nobody clean up.
 local function batch_write(KEYS, ARGV)
   local key, ref, wanted = KEYS[1], ARGV[1], ARGV[4]
-  local status, owner = unpack(redis.call('HMGET', key, 'status', 'token'))
+  local status, owner = batch_standing(key)
   if not status or not BATCH_NEXT[status] or owner ~= ARGV[2] then return '' end
   local now = now_ms()
-  redis.call('ZADD', KEYS[2], int(now + tonumber(ARGV[3])), ref)
+  write('ZADD', KEYS[2], int(now + tonumber(ARGV[3])), ref)
   local moves = wanted ~= '' and wanted ~= status
   if moves and not BATCH_NEXT[status][wanted] then return status end
   for i = 7, #ARGV, 2 do redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
@@ -18,8 +18,8 @@ local function batch_write(KEYS, ARGV)
   redis.call('HDEL', key, 'token')
   redis.call('PEXPIRE', key, int(tonumber(ARGV[5]) + BATCH_GRACE_MS))
   redis.call('ZREM', KEYS[2], ref)
-  redis.call('ZADD', KEYS[3], int(now + tonumber(ARGV[5])), ref)
-  if ARGV[6] == '1' then redis.call('ZADD', KEYS[4], int(now), ref) end
+  write('ZADD', KEYS[3], int(now + tonumber(ARGV[5])), ref)
+  if ARGV[6] == '1' then write('ZADD', KEYS[4], int(now), ref) end
   return wanted
 end
 

@@ -244,7 +244,8 @@ DUTIES["runner"] += [
 
 def _reads_of_batches() -> list[Call[Any]]:
     looks = (batch_reads.batch_record(BATCH), batch_reads.batch_place(BATCH), batch_reads.runner_lives())
-    return [*looks, batch_reads.batch_ids("t", 1)]
+    listed = batch_reads.batch_ids("t", 1)
+    return [*looks, listed, batch_reads.strike(listed, [b"x"])]
 
 
 def _write(status: BatchStatus | None = None, keep_ms: int = 1_000) -> Call[Any]:
@@ -252,7 +253,8 @@ def _write(status: BatchStatus | None = None, keep_ms: int = 1_000) -> Call[Any]
 
 
 def _looks_at_batches() -> list[Call[Any]]:
-    return [batch_reads.living_batches(), batch_reads.idle_batches(1), batch_reads.batch_status(BATCH)]
+    listed = (batch_reads.living_batches(), batch_reads.idle_batches(1), batch_reads.endless_batches())
+    return [*listed, batch_reads.batch_status(BATCH)]
 
 
 def _run_of_a_batch() -> list[Call[Any]]:
@@ -264,7 +266,8 @@ def _end_of_a_batch() -> list[Call[Any]]:
 
 
 def _chores() -> list[Call[Any]]:
-    return [batch_reads.outdated_batches(1), batch_reads.untold_batches(1), batch_reads.told(BATCH)]
+    gone = batch_reads.put_away(BATCH)
+    return [batch_reads.outdated_batches(1), batch_reads.untold_batches(1), batch_reads.told(BATCH), *gone]
 
 
 def _arq() -> list[Call[Any]]:

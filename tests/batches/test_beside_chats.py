@@ -26,6 +26,8 @@ from tokenfleet.up.fleet import EmbeddedFleet
 MODEL, WORKERS, SLOTS = "demo", 2, 4
 LEFT = WORKERS * (SLOTS - 1)
 """So many rows run beside chats: a place on each worker is theirs."""
+OFFLINE = pytest.mark.parametrize("priority", [Priority.MEDIUM, Priority.LOW])
+"""What a batch may have; medium by default."""
 MESSAGES = [{"role": "user", "content": "What is a token?"}]
 ASKED = JobRequest(body={"model": MODEL, "messages": MESSAGES, "max_tokens": 8, "ignore_eos": True}, stream=True)
 
@@ -69,10 +71,10 @@ class Online:
     async def _jobs(self, count: int) -> list[Job]:
         return [job for job in await self._fleet.submit_many([ASKED] * count) if isinstance(job, Job)]
 
-    async def waiting(self) -> int:
+    async def waiting(self, priority: Priority) -> int:
         """Rows that wait in their lane."""
         (shard,) = (await self._fleet.status()).shards
-        return next(lane.depth for lane in shard.lanes if lane.priority is Priority.LOW)
+        return next(lane.depth for lane in shard.lanes if lane.priority is priority)
 
 
 async def running(fleet: Fleet, embedded: EmbeddedFleet) -> int:
@@ -90,13 +92,16 @@ def out(batch: BatchRun) -> int:
     return batch.progress.rows_out if batch.progress else 0
 
 
-async def test_chats_start_at_once_though_no_row_ends(fleet: Fleet, embedded: EmbeddedFleet, tmp_path: Path) -> None:
+@OFFLINE
+async def test_chats_start_at_once_though_no_row_ends(
+    fleet: Fleet, embedded: EmbeddedFleet, tmp_path: Path, priority: Priority
+) -> None:
     """The rows run for a minute: a chat that waited for the end of one would not be answered here."""
     online = Online(fleet, embedded)
     await online.chat()
     source = requests(tmp_path / "in.jsonl", 40, tokens=10_000)
     cancel = asyncio.Event()
-    async with fleet.batches.run(source, tmp_path / "out.jsonl", priority="low", cancel=cancel) as batch:
+    async with fleet.batches.run(source, tmp_path / "out.jsonl", priority=priority, cancel=cancel) as batch:
 
         async def full() -> bool:
             return await running(fleet, embedded) == LEFT
@@ -106,22 +111,25 @@ async def test_chats_start_at_once_though_no_row_ends(fleet: Fleet, embedded: Em
             before = await online.starts()
             info = await online.chat()
             assert info.record.attempt == before + 1, "nobody started before it"
-        assert (out(batch), await online.waiting()) == (0, 40 - LEFT)
+        assert (out(batch), await online.waiting(priority)) == (0, 40 - LEFT)
         cancel.set()
         summary = await batch.summary()
     assert (summary.state, summary.rows_unfinished) == ("cancelled", 40)
     assert proven(source, tmp_path / "out.jsonl")
 
 
-async def test_a_batch_goes_on_beside_endless_chats(fleet: Fleet, embedded: EmbeddedFleet, tmp_path: Path) -> None:
+@OFFLINE
+async def test_a_batch_goes_on_beside_endless_chats(
+    fleet: Fleet, embedded: EmbeddedFleet, tmp_path: Path, priority: Priority
+) -> None:
     """Whoever chats passes the rows that wait; what the chats leave is enough for all rows to come to their end."""
     online, rows, overtook = Online(fleet, embedded), 60, 0
     await online.chat()
     source, target = requests(tmp_path / "in.jsonl", rows, tokens=50), tmp_path / "out.jsonl"
-    async with asyncio.timeout(60), fleet.batches.run(source, target, priority="low") as batch:
+    async with asyncio.timeout(60), fleet.batches.run(source, target, priority=priority) as batch:
         done = asyncio.create_task(batch.summary())
         while not done.done():
-            waiting, passed_by = await online.waiting(), await online.crowd(3)
+            waiting, passed_by = await online.waiting(priority), await online.crowd(3)
             if waiting > 3 * LEFT:
                 # A round that was under way could not see them, and who waits for the better worker lets rows pass.
                 assert passed_by <= 2 * LEFT

@@ -9,13 +9,18 @@ import pytest
 from hypothesis import example, given
 from redis.asyncio import Redis
 
+from producer.batch.service import chores
+from producer.batch.service.owner import Owner, Terms
+from producer.batch.store import FileStore
 from producer.dead import list_dead, read_dead
 from producer.fleet import Fleet
+from producer.overview_reader import OverviewReader
 from producer.workers import read_roster
-from protocol import keys, library, reads
+from protocol import functions, keys, library, reads
+from protocol.batches import BatchChange, BatchSpec, BatchStatus
 from protocol.call import run
 from protocol.clock import SystemClock
-from protocol.errors import FleetError
+from protocol.errors import FleetError, UnknownBatch
 from protocol.functions import register
 from protocol.handle import Handle
 from protocol.log import get_logger
@@ -27,7 +32,7 @@ from scheduler.look import look
 from scheduler.outage import Outage
 from scheduler.rules import rules_of
 from scheduler.shard_loop import ShardLoop
-from tests.input.hand import BROKEN, WORKER, Command, write, writings
+from tests.input.hand import BATCH, BATCH_LISTS, BROKEN, GOOD_BATCH, WORKER, Command, write, writings
 from tests.support.builders import SHARD, join_worker
 from tests.support.fuzz import examples
 from tests.worker.stage import END, word
@@ -63,6 +68,11 @@ def fake() -> Iterator[fakeredis.FakeServer]:
     with fakeredis.FakeRedis(server=server) as client:
         client.function_load(library.source(), replace=True)
         yield server
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> FileStore:
+    return FileStore(tmp_path_factory.mktemp("files"))
 
 
 @asynccontextmanager
@@ -116,6 +126,12 @@ async def looked_at(redis: Redis, fleet: Fleet) -> None:
         lambda: look(redis, SHARD),
         lambda: fleet.replay(BROKEN),
         lambda: fleet.cancel(BROKEN),
+        fleet.batches.list,
+        lambda: fleet.batches.get(BATCH.id),
+        lambda: fleet.batches.cancel(BATCH.id),
+        lambda: anext(fleet.batches.watch(BATCH.id)),
+        lambda: OverviewReader(redis).look(),
+        lambda: chores.living(redis),
         lambda: fleet.submit(model="m", prompt="x", id=BROKEN.own_id, tenant=BROKEN.tenant),
     ):
         with suppress(FleetError, TimeoutError, StopAsyncIteration):
@@ -149,7 +165,25 @@ async def worked(redis: Redis, worker: str) -> None:
         await attempts.close()
 
 
-async def scenario(fake: fakeredis.FakeServer, commands: list[Command]) -> None:
+async def batched(redis: Redis, files: FileStore) -> None:
+    """A real runner's looks and moves: the good batch is found, owned, ended, told, seen and at last deleted."""
+    terms, good = Terms(keep_s=60, notify=True), Fleet(redis=redis, tenant=GOOD_BATCH.tenant, settings=SETTINGS)
+    await run(redis, functions.batch_create(GOOD_BATCH, BatchSpec(input_file_id="file-0", endpoint="/v1/completions")))
+    found = [await Owner.take(redis, name, terms) for name in (await chores.due(redis)).idle]
+    (owner,) = [owner for owner in found if owner and owner.name == GOOD_BATCH]
+    await chores.clean(redis, files, terms.keep_s)
+    assert [record.name for record in await good.batches.list()] == [GOOD_BATCH]
+    for status in (BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.COMPLETED):
+        await owner.write(BatchChange(status))
+    assert GOOD_BATCH in (await chores.due(redis)).untold
+    now_ms = await run(redis, reads.store_time_ms())
+    await chores.clean(redis, files, terms.keep_s, now_ms + 120_000)
+    assert await good.batches.list() == []
+    with pytest.raises(UnknownBatch):
+        await good.batches.get(GOOD_BATCH.id)
+
+
+async def scenario(fake: fakeredis.FakeServer, files: FileStore, commands: list[Command]) -> None:
     async with emptied(fake) as redis, Fleet(redis=redis, settings=SETTINGS) as fleet:
         await write(redis, commands)
         await looked_at(redis, fleet)
@@ -157,6 +191,7 @@ async def scenario(fake: fakeredis.FakeServer, commands: list[Command]) -> None:
         worker = await dispatched(redis, fleet)
         await looked_at(redis, fleet)
         await worked(redis, worker)
+        await batched(redis, files)
 
 
 @examples(40)
@@ -166,6 +201,11 @@ async def scenario(fake: fakeredis.FakeServer, commands: list[Command]) -> None:
 @example([("HSET", keys.clock(SHARD), "attempt", "x", "seq", "inf", "vt:high", "nan")])
 @example([("SET", keys.lane(SHARD, Priority.HIGH), "x")])
 @example([("DEL", keys.workers(SHARD)), ("SET", keys.workers(SHARD), "x")])
+@example([("DEL", keys.LIVING_BATCHES), ("SET", keys.LIVING_BATCHES, "x")])
+@example([("ZADD", keys.LIVING_BATCHES, -1.0, f"garbage {n}") for n in range(150)])
+@example([("SET", keys.batch(BATCH), "x"), *(("ZADD", key, 0.0, BATCH.ref) for key in BATCH_LISTS)])
 @given(writings)
-def test_nothing_written_by_hand_blocks_a_role(fake: fakeredis.FakeServer, commands: list[Command]) -> None:
-    asyncio.run(scenario(fake, commands))
+def test_nothing_written_by_hand_blocks_a_role(
+    fake: fakeredis.FakeServer, files: FileStore, commands: list[Command]
+) -> None:
+    asyncio.run(scenario(fake, files, commands))

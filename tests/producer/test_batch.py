@@ -11,7 +11,7 @@ from producer.batch import Progress, run_batch
 from producer.batch.reconcile import Reconciler
 from producer.fleet import Fleet
 from protocol import errors, reads
-from protocol.call import run
+from protocol.call import Call, run, run_sync
 from protocol.states import Priority
 from tests.conftest import Backend
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
@@ -30,7 +30,7 @@ async def test_each_row_has_one_line_and_nothing_is_left(
 
     def look(progress: Progress) -> None:
         seen.append(progress)
-        jobs.append(sum(1 for _ in backend.sync.scan_iter("*:job:*")))
+        jobs.append(len(run_sync(backend.sync, Call(("KEYS", "*:job:*"), list))))
 
     running = asyncio.create_task(
         run_batch(fleet, source, target, window=50, on_progress=look, on_row=lambda done: numbers.append(done.number))

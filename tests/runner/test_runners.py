@@ -4,6 +4,7 @@ import asyncio
 import signal
 from pathlib import Path
 
+import psutil
 from openai.types import Batch
 
 from producer.fleet import Fleet
@@ -103,14 +104,29 @@ async def test_runners_share_the_work(fleet: Fleet, runners: Runners, tmp_path: 
     assert min(took) > 0
 
 
-async def test_redis_restarts_below_a_runner(
-    fleet: Fleet, embedded: EmbeddedFleet, runners: Runners, tmp_path: Path
-) -> None:
+async def test_connections_break_below_a_runner(fleet: Fleet, runners: Runners, tmp_path: Path) -> None:
     runners.start()
     name = (await fleet.batches.submit(requests(tmp_path / "in.jsonl", ROWS))).name
     await done(fleet, name, 5)
     await run(fleet.redis, Call(("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"), int))
     record = await ended(fleet, name)
+    assert (record.status, record.counts.completed) == (BatchStatus.COMPLETED, ROWS)
+    assert await ids(fleet, name) == all_ids(ROWS)
+
+
+async def test_redis_is_killed_below_a_runner(
+    fleet: Fleet, embedded: EmbeddedFleet, runners: Runners, tmp_path: Path
+) -> None:
+    """kill -9 of the server, which comes back with what it has written: the runner is never started again."""
+    runner = runners.start()
+    name = (await fleet.batches.submit(requests(tmp_path / "in.jsonl", ROWS))).name
+    before = await done(fleet, name, 5)
+    (server,) = psutil.Process(embedded.process("valkey").pid).children()
+    server.kill()
+    record = await ended(fleet, name, timeout_s=60)
+    assert before.counts.completed < ROWS
+    assert runner.poll() is None
+    assert "redis_away" in runners.events(0)
     assert (record.status, record.counts.completed) == (BatchStatus.COMPLETED, ROWS)
     assert await ids(fleet, name) == all_ids(ROWS)
 

@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from producer.batch.service import chores, hooks
 from producer.batch.service.owner import Terms
+from producer.batch.service.reading import records_of
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
@@ -104,11 +105,11 @@ class Runner:
     async def tell(self, context: Context, ref: str) -> None:
         """Call the webhook; again after a growing pause when it fails, and at last never more."""
         name, attempt = BatchName.parse(ref), int(context["job_try"])
-        record = await run(self.fleet.redis, batch_reads.batch_record(name))
-        if record is not None and record.status.terminal and not await self._call(hooks.event_of(record)):
-            if attempt < MOST_CALLS:
-                raise Retry(defer=self.settings.webhook_retry_s * 4 ** (attempt - 1))
-            _log.error("webhook_given_up", batch=name.id, calls=attempt)
+        for record in await records_of(self.fleet.redis, [name]):
+            if record.status.terminal and not await self._call(hooks.event_of(record)):
+                if attempt < MOST_CALLS:
+                    raise Retry(defer=self.settings.webhook_retry_s * 4 ** (attempt - 1))
+                _log.error("webhook_given_up", batch=name.id, calls=attempt)
         await run(self.fleet.redis, batch_reads.told(name))
 
     async def _call(self, event: hooks.Event) -> bool:

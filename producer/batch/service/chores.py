@@ -1,15 +1,18 @@
 """What has to be done for batches now and then: find those that nobody runs, delete what was kept long enough."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from redis.asyncio import Redis
 
+from producer.batch.service.reading import names_in, put_away, records_of
 from producer.batch.store import FileStore, StoredFile
 from protocol import batch_reads, functions, log, reads
-from protocol.batches import BatchName, BatchRecord, BatchStatus
+from protocol.batches import BatchName, BatchStatus
 from protocol.call import run, run_all, value_of
-from protocol.errors import UnknownFile, Unreadable, WrongType
+from protocol.errors import UnknownFile, Unreadable
 
 ORPHAN_S = 7 * 86_400.0
 """An output that no batch names goes so long after its batch would have."""
@@ -35,8 +38,8 @@ async def due(redis: Redis) -> Due:
         StoreUnavailable: Redis does not answer.
     """
     now_ms = await run(redis, reads.store_time_ms())
-    idle = await run(redis, batch_reads.idle_batches(now_ms))
-    return Due(idle, await run(redis, batch_reads.untold_batches(now_ms)))
+    idle = [await names_in(redis, call) for call in (batch_reads.idle_batches(now_ms), batch_reads.endless_batches())]
+    return Due([*chain(*idle)], await names_in(redis, batch_reads.untold_batches(now_ms)))
 
 
 async def living(redis: Redis) -> list[BatchStatus]:
@@ -46,9 +49,9 @@ async def living(redis: Redis) -> list[BatchStatus]:
         StoreUnavailable: Redis does not answer.
         NotAllowed: this Redis user may not look.
     """
-    names = await run(redis, batch_reads.living_batches(MOST_LIVING))
+    names = await names_in(redis, batch_reads.living_batches(MOST_LIVING))
     found = await run_all(redis, [batch_reads.batch_status(name) for name in names])
-    readable = [status for status in found if not isinstance(status, Unreadable | WrongType)]
+    readable = [status for status in found if not isinstance(status, Unreadable)]
     return [status for status in map(value_of, readable) if status]
 
 
@@ -65,15 +68,17 @@ async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | Non
         StoreUnavailable: Redis does not answer.
     """
     now_ms = await run(redis, reads.store_time_ms()) if now_ms is None else now_ms
-    outdated = await run(redis, batch_reads.outdated_batches(now_ms))
+    outdated = await names_in(redis, batch_reads.outdated_batches(now_ms))
     for name in outdated:
         await _drop(redis, store, name)
-    used = {record.spec.input_file_id for record in await _living(redis)}
+    living = await records_of(redis, await names_in(redis, batch_reads.living_batches()))
+    used = {record.spec.input_file_id for record in living}
     count = await asyncio.to_thread(_drop_files, store, now_ms / 1000 - keep_s, used)
     for name in await asyncio.to_thread(lambda: list(store.workplaces())):
-        record = await run(redis, batch_reads.batch_record(name))
-        if record is None or record.status.terminal:
-            await asyncio.to_thread(store.workplace(name).clear)
+        with suppress(Unreadable):  # The folder goes once the record has gone.
+            record = await run(redis, batch_reads.batch_record(name))
+            if record is None or record.status.terminal:
+                await asyncio.to_thread(store.workplace(name).clear)
     if count := count + len(outdated) + await asyncio.to_thread(store.sweep):
         _log.info("files_deleted", count=count)
     return count
@@ -81,17 +86,15 @@ async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | Non
 
 async def _drop(redis: Redis, store: FileStore, name: BatchName) -> None:
     """The files first: a crash between leaves the batch to the next clean-up."""
-    record = await run(redis, batch_reads.batch_record(name))
+    try:
+        record = await run(redis, batch_reads.batch_record(name))
+    except Unreadable as error:
+        await put_away(redis, name, error)
+        return
     for file_id in (record.output_file_id, record.error_file_id) if record else ():
         if file_id:
             await asyncio.to_thread(_forget, store, name.tenant, file_id)
     await run(redis, functions.batch_drop(name))
-
-
-async def _living(redis: Redis) -> list[BatchRecord]:
-    names = await run(redis, batch_reads.living_batches())
-    found = [await run(redis, batch_reads.batch_record(name)) for name in names]
-    return [record for record in found if record]
 
 
 def _drop_files(store: FileStore, before_s: float, used: set[str]) -> int:

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 from producer.batch.live import BatchRun
 from producer.batch.outlets import Outlet
 from producer.batch.service.glance import endpoint_of
+from producer.batch.service.reading import names_in, records_of
 from producer.batch.service.wishes import Wishes, described
 from producer.batch.store import FileStore, StoredFile, store_at
 from producer.batch.workplace import whole_lines
-from protocol import batch_reads, functions, wire
+from protocol import batch_reads, functions, log, wire
 from protocol.batches import BatchName, BatchRecord, BatchSpec
-from protocol.call import patiently, run, run_all, value_of
+from protocol.call import patiently, run
 from protocol.errors import BatchActive, SetupError, UnknownBatch, UnknownFile
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
@@ -32,6 +34,8 @@ SIGN_LATE_S = 1.5
 """A runner that is busy may be so late with its sign of life."""
 BLOCK_LINES = 1_000
 """So many lines of results are read at once."""
+_quiet = log.silent()
+"""In the user's own process: what a hand wrote is for the operator, whose runner tells of it."""
 
 
 class Batches:
@@ -108,6 +112,8 @@ class Batches:
     async def list(self, limit: int = 20, after: str = "") -> "list[BatchRecord]":
         """At most `limit` batches, the newest first; those behind the batch `after`, if it is given.
 
+        A record that can't be read is left out.
+
         Raises:
             UnknownBatch: there is no batch `after`.
         """
@@ -118,13 +124,11 @@ class Batches:
             if place is None:
                 raise UnknownBatch("there is no such batch to list from")
             start = place + 1
-        names = await self._patient(lambda: run(self._fleet.redis, batch_reads.batch_ids(self._tenant, limit, start)))
-        if not names:
-            return []
-        calls = [batch_reads.batch_record(name) for name in names]
-        found = await self._patient(lambda: run_all(self._fleet.redis, calls))
-        # One that is deleted meanwhile is left out.
-        return [record for record in map(value_of, found) if record is not None]
+        found: list[BatchRecord] = []
+        while len(found) < limit and (names := await self._patient(partial(self._names, limit, start))):
+            found += await self._patient(partial(records_of, self._fleet.redis, names, _quiet))
+            start += len(names)
+        return found[:limit]
 
     async def cancel(self, batch_id: str) -> BatchRecord:
         """Have a batch withdrawn; rows that are done stay in its output. One that is ending already is left alone.
@@ -212,6 +216,9 @@ class Batches:
     @property
     def _store(self) -> FileStore:
         return store_at(self._fleet.settings.store)
+
+    async def _names(self, limit: int, start: int) -> Sequence[BatchName]:
+        return await names_in(self._fleet.redis, batch_reads.batch_ids(self._tenant, limit, start), _quiet)
 
     async def _patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await patiently(attempt, self._fleet.settings.redis_patience_s)

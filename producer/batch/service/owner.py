@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
+from producer.batch.service.reading import put_away
 from protocol import batch_reads, functions
 from protocol.batches import BatchChange, BatchCounts, BatchName, BatchRecord, BatchStatus, BatchUsage
 from protocol.call import patiently, run
-from protocol.errors import FleetError
+from protocol.errors import FleetError, Unreadable
 from protocol.functions import BatchLease
 
 RENEWALS = 4
@@ -55,15 +56,19 @@ class Owner:
 
     @classmethod
     async def take(cls, redis: Redis, name: BatchName, terms: Terms) -> "Owner | None":
-        """Become the owner; None when another is, or the batch has ended.
+        """Become the owner; None when another is, the batch has ended, or is none: that is put away.
 
         Raises:
             StoreUnavailable: Redis does not answer.
         """
         lease = BatchLease(name, secrets.token_hex(16), round(terms.lease_s * 1000))
-        if not await run(redis, functions.batch_take(name, lease.token, lease.lease_ms)):
+        try:
+            if not await run(redis, functions.batch_take(name, lease.token, lease.lease_ms)):
+                return None
+            record = await run(redis, batch_reads.batch_record(name))
+        except Unreadable as error:
+            await put_away(redis, name, error)
             return None
-        record = await run(redis, batch_reads.batch_record(name))
         return cls(redis, record, lease, terms) if record else None
 
     @property
