@@ -4,17 +4,34 @@ from collections.abc import Mapping
 
 from protocol import wire
 from protocol.errors import InvalidRequest
+from protocol.regexes import compiles
 from protocol.wire import JsonObject
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_REGEX_CHARS = 8_192
+_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+_PARTS = (
+    "items",
+    "prefixItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+)
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def check_constraints(body: JsonObject) -> None:
     """Check JSON schemas and regexes in a body.
 
     Raises:
-        InvalidRequest: one has another type, is empty, or too large; the message names the member alone.
+        InvalidRequest: one has another type, is empty or too large, a schema has a type that there is not, or a regex
+            does not compile; the message names the member alone.
     """
     _check_format(body.get("response_format"))
     structured = body.get("structured_outputs")
@@ -57,6 +74,25 @@ def _check_schema(where: str, schema: object) -> None:
     # As the `type` of the whole schema only a name or a list of names is known to any dialect.
     if not isinstance(schema.get("type", ""), str | list):
         raise InvalidRequest(f"{where}.type: a text or a list is required")
+    _check_parts(where, schema)
+
+
+def _check_parts(where: str, schema: Mapping[str, object]) -> None:
+    """What can be seen in each part of a schema without a dialect's own schema, which is the worker's to read."""
+    parts = [schema]
+    while parts:
+        part = parts.pop()
+        told = part.get("type", [])
+        # Old dialects have schemas in such a list.
+        if any(isinstance(name, str) and name not in _TYPES for name in (told if isinstance(told, list) else [told])):
+            raise InvalidRequest(f"{where}: no JSON schema knows one of its types")
+        pattern = part.get("pattern")
+        if isinstance(pattern, str) and pattern:
+            _check_regex(f"{where}: a pattern", pattern)
+        below = [part.get(name) for name in _PARTS]
+        below += [each for name in _BY_NAME if isinstance(named := part.get(name), Mapping) for each in named.values()]
+        below += [each for many in below if isinstance(many, list) for each in many]
+        parts += [each for each in below if isinstance(each, Mapping)]
 
 
 def _check_regex(where: str, regex: object) -> None:
@@ -66,3 +102,5 @@ def _check_regex(where: str, regex: object) -> None:
         raise InvalidRequest(f"{where}: a text that is not empty is required")
     if len(regex) > MAX_REGEX_CHARS:
         raise InvalidRequest(f"{where}: it has {len(regex)} characters; the limit is {MAX_REGEX_CHARS}")
+    if not compiles(regex):
+        raise InvalidRequest(f"{where}: it does not compile")

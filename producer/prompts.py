@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from protocol.errors import InvalidRequest
 
-TOKEN_IDS = 2**31
-"""More than any vocabulary has."""
+TOKEN_IDS = 2**24
+"""Some sixty times what the largest vocabulary has; the model's own is known to its engine alone."""
 _TEXT = {"type": "string", "minLength": 1}
 _IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": TOKEN_IDS - 1}}
 PROMPT_SCHEMA = {

@@ -200,6 +200,8 @@ class ErrorInfo(Message):
 
     code: str
     message: str
+    wait_ms: Tokens = 0
+    """Of a job that was refused: how long its first token would have taken, since it could run; 0 for others."""
 
 
 class Outcome(Message):

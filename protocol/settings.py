@@ -20,6 +20,7 @@ from protocol.tls import with_files
 ENV_PREFIX = "TOKENFLEET_"
 CONFIG_VARIABLE = "TOKENFLEET_CONFIG"
 DEFAULT_FILE = "tokenfleet.toml"
+Admission = Literal["refuse", "deadline", "best_effort"]
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
 """Empty: none, so that the environment can take back what the file says."""
 
@@ -93,10 +94,11 @@ class Settings(BaseSettings):
     """How long a job of each priority should wait at most for its start."""
     target_token_ms: float = Field(default=50.0, gt=0)
     """How long each token of an online stream may take; twice as long for prompts of more than 8,192 tokens."""
-    admission_high: Literal["refuse", "best_effort"] = "best_effort"
-    admission_medium: Literal["refuse", "best_effort"] = "best_effort"
-    admission_low: Literal["refuse", "best_effort"] = "best_effort"
-    """What becomes of a job whose target can't be met: refused at once with the predicted wait, or it waits."""
+    admission_high: Admission = "deadline"
+    admission_medium: Admission = "deadline"
+    admission_low: Admission = "deadline"
+    """Who is refused at once, with the predicted wait: jobs that can't meet their target or deadline (`refuse`), those
+    that can't meet their deadline (`deadline`), or nobody (`best_effort`)."""
     window_s: float = Field(default=0.2, ge=0)
     """The longest batch window; it gathers offline jobs only, and only while there is something to gain."""
     policy: str = "predictive"

@@ -65,6 +65,7 @@ def rules_of(settings: Settings) -> Rules:
         raise SetupError(f"there is no policy {settings.policy!r}", f"Choose one of: {', '.join(sorted(POLICIES))}.")
     admissions = (settings.admission_high, settings.admission_medium, settings.admission_low)
     refuse = (priority for priority, how in zip(Priority, admissions, strict=True) if how == "refuse")
+    in_time = (priority for priority, how in zip(Priority, admissions, strict=True) if how == "deadline")
     limits = (settings.limit_high, settings.limit_medium, settings.limit_low)
     # A takeover is no gap: it is over within lead + tick.
     gap_s = settings.lead_s + 2 * settings.tick_s
@@ -78,6 +79,7 @@ def rules_of(settings: Settings) -> Rules:
             low_ms=1000 * settings.target_low_s,
             token_ms=settings.target_token_ms,
             refuse=frozenset(refuse),
+            in_time=frozenset(in_time),
         ),
         window=Window(offline_ms=1000 * settings.window_s),
         times=TickTimes(*(round(1000 * seconds) for seconds in times_s)),

@@ -203,7 +203,7 @@ def check_outcome(wish: Wish, outcome: Outcome) -> None:
     code = outcome.error.code if outcome.error else ""
     allowed = outcome.state is State.COMPLETED and not wish.poison and bool(outcome.text)
     allowed |= wish.cancel_after_s is not None and outcome.state is State.CANCELLED
-    allowed |= wish.deadline_s is not None and outcome.state is State.EXPIRED
+    allowed |= wish.deadline_s is not None and (outcome.state is State.EXPIRED or code == "unreachable")
     allowed |= wish.poison and code == "struck_out"
     allowed |= wish.kind == FLAKY and outcome.state is State.FAILED and code != "struck_out"
     if not allowed:

@@ -110,6 +110,8 @@ _FIELD = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*): ")
 RETRY_AFTER = "retry-after"
 AGAIN_S = 1.0
 """When to try again where nobody knows better."""
+MOST_AGAIN_S = 60.0
+"""OpenAI's clients follow no longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ def failure_of_end(outcome: Outcome) -> Failure | None:
     if outcome.status_code is not None:
         return None
     if outcome.error:
-        return _failure(outcome.error.code, outcome.error.message)
+        wait_s = min(outcome.error.wait_ms / 1000, MOST_AGAIN_S)
+        return _failure(outcome.error.code, outcome.error.message, wait_s or None)
     return None if outcome.state is State.COMPLETED else _failure(outcome.state, f"the job is {outcome.state}")
 
 

@@ -138,10 +138,10 @@ local function finalise(job, state, outcome, code, now, first, used)
   announce(P, 'finished', job.worker)
 end
 
--- An outcome that no engine gave, as in protocol/messages.py.
-local function failure(job, state, code, message)
+-- An outcome that no engine gave, as in protocol/messages.py; `wait` in ms, of a refusal.
+local function failure(job, state, code, message, wait)
   return '{"state":"' .. state .. '","attempt":' .. job.attempt
-    .. ',"error":{"code":"' .. code .. '","message":"' .. message .. '"}}'
+    .. ',"error":{"code":"' .. code .. '","message":"' .. message .. '"' .. (wait and ',"wait_ms":' .. int(wait) or '') .. '}}'
 end
 
 -- Ends a held job over its worker's head; the worker is told, and need not answer.

@@ -99,8 +99,9 @@ local function write_ends(ends, now)
     if an_end.malformed then
       set_aside(an_end.job, 'malformed', 'its stored description can not be read', now)
     elseif an_end.refused then
-      local message = 'its first token would come ' .. int(an_end.refused) .. ' ms after it could run, which is too late'
-      finalise(an_end.job, 'failed', failure(an_end.job, 'failed', 'unreachable', message), 'unreachable', now, '')
+      local wait = an_end.refused
+      local message = 'its first token would come ' .. int(wait) .. ' ms after it could run, which is too late'
+      finalise(an_end.job, 'failed', failure(an_end.job, 'failed', 'unreachable', message, wait), 'unreachable', now, '')
     else
       end_early(an_end.job, 'expired', 'its deadline passed while it waited', now)
     end

@@ -111,7 +111,7 @@ class _Round:
         wait_ms = self._policy.hopeless_ms(job, rivals, self._fleet)
         if wait_ms is None:
             self._give_or_hold(job, candidates, rivals)
-        elif self._may_refuse(job):
+        elif self._may_refuse(job) or self._is_refused_in_time(job, wait_ms):
             self._refusals.append(Refusal(job.ref, job.priority, wait_ms))
         elif job.priority.online:
             self._give_or_put_off(job, candidates, rivals)
@@ -152,6 +152,12 @@ class _Round:
 
     def _may_refuse(self, job: JobView) -> bool:
         return job.priority in self._targets.refuse and not job.spec.best_effort
+
+    def _is_refused_in_time(self, job: JobView, wait_ms: float) -> bool:
+        """Whether it is told now that its first token would come after its deadline, and need not wait for that."""
+        if job.priority not in self._targets.in_time or job.spec.best_effort:
+            return False
+        return 0 < job.deadline_ms < job.submitted_ms + wait_ms
 
     def _spare(self, lanes: Sequence[Sequence[JobView]]) -> bool:
         """Whether room is left that nobody in sight waits for, and nobody stands out of sight."""

@@ -21,6 +21,7 @@ class Targets:
         near_ms: a job that must start within so long goes by its deadline.
         token_ms: for each token of a stream after its first; twice as long for a prompt over `long_tokens`.
         refuse: the priorities whose jobs are refused when they can't meet their target; others wait as they must.
+        in_time: the priorities whose jobs are refused only when they can't meet their deadline.
     """
 
     high_ms: float = 500.0
@@ -30,6 +31,7 @@ class Targets:
     token_ms: float = 50.0
     long_tokens: int = 8_192
     refuse: frozenset[Priority] = frozenset()
+    in_time: frozenset[Priority] = frozenset()
 
     def of(self, priority: Priority) -> float:
         """The priority's target in ms."""

@@ -91,7 +91,7 @@ class Encoder:
     def head(self) -> JsonObject:
         """The first line."""
         head, targets = self._head, asdict(self._head.targets)
-        targets["refuse"] = sorted(head.targets.refuse)
+        targets |= {name: sorted(targets[name]) for name in ("refuse", "in_time")}
         rules = {"policy": head.policy, "targets": targets, "window": asdict(head.window)}
         return {"s": head.shard, "recording": VERSION, "report": list(REPORT_FIELDS), **rules}
 

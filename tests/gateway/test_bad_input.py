@@ -80,7 +80,12 @@ async def test_what_is_no_json_object(sim: Served, body: bytes) -> None:
         (PATH, {"fleet": {"deadline": -5}}),
         ("/v1/completions", {"messages": None, "prompt": ""}),
         ("/v1/completions", {"messages": None, "prompt": [-1]}),
-        ("/v1/completions", {"messages": None, "prompt": [1 << 31]}),
+        ("/v1/completions", {"messages": None, "prompt": [2_000_000_000]}),
+        (
+            PATH,
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}},
+        ),
+        (PATH, {"structured_outputs": {"regex": f"({CANARY}"}}),
         (PATH, {"temperature": CANARY}),
         (PATH, {"stream_options": CANARY, "stream": 1}),
         (PATH, {"stop": 65 * ["x"]}),
@@ -91,7 +96,7 @@ async def test_what_is_no_json_object(sim: Served, body: bytes) -> None:
         ("/v1/embeddings", {"messages": None, "input": []}),
         ("/v1/embeddings", {"messages": None, "input": CANARY, "stream": True}),
     ],
-    ids=range(32),
+    ids=range(34),
 )
 async def test_what_breaks_a_rule(sim: Served, path: str, change: dict[str, object]) -> None:
     async with sim.http() as http:

@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.gateway.auth import Grant
+from producer.gateway.failures import failure_of_end
 from producer.gateway.state import GatewayOptions
 from protocol.call import run
 from protocol.functions import Quotas
@@ -82,13 +83,21 @@ async def test_a_keys_limits(valkey_url: str, worker: TinyWorker, limits: Limits
 async def test_a_deadline_that_can_not_be_met_tells_the_predicted_wait(
     front: Served, worker: TinyWorker, stream: bool
 ) -> None:
+    refusal = Outcome(state=State.FAILED, error=ErrorInfo(code="unreachable", message=LATE, wait_ms=5_300))
     async with front.http() as http:
         asked = asyncio.create_task(http.post(PATH, json=CHAT | {"stream": stream, "fleet": {"deadline": 5}}))
-        await (await taken(worker)).end(Outcome(state=State.FAILED, error=ErrorInfo(code="unreachable", message=LATE)))
+        await (await taken(worker)).end(refusal)
         refused = await asked
     assert told(refused) == (503, "unreachable")
     assert "5300 ms" in refused.json()["error"]["message"]
-    assert comes_back(refused)
+    assert (refused.headers["retry-after"], refused.headers["retry-after-ms"]) == ("6", "5300")
+
+
+def test_a_long_predicted_wait_is_told_as_clients_follow_it() -> None:
+    error = ErrorInfo(code="unreachable", message="", wait_ms=3_600_000)
+    failure = failure_of_end(Outcome(state=State.FAILED, error=error))
+    assert failure
+    assert failure.headers["retry-after"] == "60"
 
 
 async def test_the_same_id_with_another_body(front: Served, worker: TinyWorker) -> None:

@@ -24,6 +24,8 @@ CONTEXT = 4_096
 RECORD = ModelRecord(pool="pool", context_tokens=CONTEXT)
 DEFAULTS = Defaults(tenant="t", deadline_s=60, keep_s=60, max_body_bytes=2 * 1024 * 1024)
 IMAGE = "https://example.com/cat.png"
+NAMED = {"type": ["object", "null"], "properties": {"type": {"type": "string"}}, "default": {"type": "nonsense"}}
+"""Where a `type` is a property's name, or data, any will do."""
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
 
 
@@ -86,7 +88,7 @@ INVALID_REQUEST: dict[str, dict[str, Any]] = {
     "chat over the context": {"messages": [{"role": "user", "content": CANARY * CONTEXT}]},
     "oversized logit_bias": {"params": {"logit_bias": {str(n): 1 for n in range(1_025)}}},
     "oversized stop list": {"params": {"stop": ["x"] * 65}},
-    "a token id beyond all vocabularies": {"messages": None, "prompt": [2**31]},
+    "a token id beyond all vocabularies": {"messages": None, "prompt": [2**24]},
     "a negative token id": {"messages": None, "prompt": [[1, -1]]},
     "response_format of a wrong type": {"params": {"response_format": CANARY}},
     "a JSON schema that is missing": {"params": {"response_format": {"type": "json_schema"}}},
@@ -97,6 +99,12 @@ INVALID_REQUEST: dict[str, dict[str, Any]] = {
     "a JSON schema whose text is a list": {"params": {"guided_json": "[]"}},
     "a JSON schema of over 64 KiB": {"params": {"structured_outputs": {"json": {"x": "y" * 65_536}}}},
     "a JSON schema whose type is a number": {"params": {"structured_outputs": {"json": {"type": 5}}}},
+    "a JSON schema of a type that there is not": {"params": {"guided_json": {"type": CANARY}}},
+    "a type that there is not, deep in a schema": {
+        "params": {"guided_json": {"anyOf": [{"properties": {"a": {"items": {"type": ["null", CANARY]}}}}]}}
+    },
+    "a pattern that does not compile": {"params": {"guided_json": {"items": {"pattern": f"({CANARY}"}}}},
+    "a regex that does not compile": {"params": {"guided_regex": f"({CANARY}"}},
     "an empty regex": {"params": {"guided_regex": ""}},
     "a regex of a wrong type": {"params": {"structured_outputs": {"regex": 5}}},
     "a regex of over 8,192 characters": {"params": {"guided_regex": "x" * 8_193}},
@@ -231,7 +239,15 @@ def test_odd_texts_are_taken_literally(content: str) -> None:
     assert stored["messages"] == [{"role": "user", "content": content}]
 
 
-@pytest.mark.parametrize("changes", [{"params": {"response_format": SCHEMA}}, {"params": {"guided_regex": "a+"}}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"params": {"response_format": SCHEMA}},
+        {"params": {"guided_regex": "a+"}},
+        {"params": {"guided_regex": r"(?<year>\p{L}+)"}},
+        {"params": {"guided_json": NAMED}},
+    ],
+)
 def test_constraints_within_the_rules(changes: dict[str, Any]) -> None:
     assert prepared(**changes).body
 

@@ -228,6 +228,7 @@ def test_a_refused_job_has_failed_and_says_how_long_it_would_have_waited(driver:
     assert outcome.error is not None
     assert (record.state, record.error, outcome.error.code) == (State.FAILED, "unreachable", "unreachable")
     assert "701 ms" in outcome.error.message
+    assert outcome.error.wait_ms == 701
     assert driver.lane() == []
     assert driver.submitted(job).created is False
     driver.check()

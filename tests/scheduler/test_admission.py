@@ -87,21 +87,26 @@ async def put_off(redis: Redis) -> bool:
     return await run(redis, reads.due_count(SHARD)) > 0
 
 
-async def test_a_job_that_can_not_meet_its_deadline_is_refused_of_any_priority(redis: Redis, stage: Stage) -> None:
+@pytest.mark.parametrize("settings", [QUICK, STRICT], ids=["by default", "strict"])
+async def test_a_job_that_can_not_meet_its_deadline_is_refused_of_any_priority(
+    redis: Redis, stage: Stage, settings: Settings
+) -> None:
     await stage.join(kv_total_tokens=500_000)
-    async with a_loop(redis, STRICT):
+    async with a_loop(redis, settings):
         for priority in Priority:
             refused = await outcome(stage, priority, priority=priority, spec=LONG, deadline_ms=5_000)
             assert refused.error is not None
             wait_ms = int(refused.error.message.split("come ")[1].split(" ms")[0])
             assert 5_000 < wait_ms < 60_000
+            assert refused.error.wait_ms == wait_ms
         in_time = await stage.submit("in-time", priority=Priority.LOW, spec=LONG, deadline_ms=600_000)
         await stage.becomes(in_time, State.ASSIGNED)
 
 
 async def test_only_the_priorities_that_are_named_are_refused(redis: Redis, stage: Stage) -> None:
     await stage.join(kv_total_tokens=500_000)
-    async with a_loop(redis, QUICK.model_copy(update={"admission_medium": "refuse"})):
+    asked = {"admission_medium": "refuse", "admission_low": "best_effort"}
+    async with a_loop(redis, QUICK.model_copy(update=asked)):
         await outcome(stage, priority=Priority.MEDIUM, spec=LONG, deadline_ms=5_000)
         low = await stage.submit("low", priority=Priority.LOW, spec=LONG, deadline_ms=5_000)
         await stage.becomes(low, State.ASSIGNED)

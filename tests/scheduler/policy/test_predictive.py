@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.states import Priority
-from scheduler.policy.decision import Decision
+from scheduler.policy.decision import Decision, Refusal
 from scheduler.policy.order import LATE_TURN
 from scheduler.policy.predictive import (
     AGING,
@@ -291,6 +291,25 @@ def test_a_batch_is_never_refused(priority: Priority) -> None:
     everybody = replace(REFUSING, refuse=frozenset(Priority))
     lanes = (lane(priority, 1, waited=10_000_000),)
     assert not choose(lanes, (worker(held=1, slow_share=1.0),), "predictive", targets=everybody).refusals
+
+
+@pytest.mark.parametrize("priority", Priority)
+def test_a_deadline_that_even_the_soonest_worker_misses_is_refused_where_targets_are_not(priority: Priority) -> None:
+    in_time = replace(REFUSING, refuse=frozenset(), in_time=frozenset(Priority))
+    behind = worker(held=1, pending_prefill_tokens=8_000, prefilling=1)
+    late = job("t:1", priority, waited=60_000, of=SHORT)
+    soonest = weighed(behind).first_token_ms(late)
+
+    def refusals(deadline_ms: float, *, best_effort: bool = False) -> tuple[Refusal, ...]:
+        asked = SHORT.model_copy(update={"best_effort": best_effort})
+        lanes = ((replace(late, deadline_ms=deadline_ms, spec=asked),),)
+        return choose(lanes, (behind, behind), "predictive", targets=in_time).refusals
+
+    (found,) = refusals(NOW_MS + soonest - 1)
+    assert found.wait_ms == pytest.approx(60_000 + soonest)
+    assert not refusals(NOW_MS + soonest + 1)
+    assert not refusals(0)
+    assert not refusals(NOW_MS + soonest - 1, best_effort=True)
 
 
 def test_nobody_is_refused_where_the_settings_say_so() -> None:

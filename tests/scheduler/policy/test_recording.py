@@ -23,7 +23,7 @@ from scheduler.policy.view import Arrival, FleetView, Flow, Lately, Unseen
 from scheduler.policy.window import Window
 from tests.scheduler.policy.build import HIGH, NOW_MS, job, lane, spec, views, worker
 
-RULES = Targets(refuse=frozenset({Priority.HIGH}), high_ms=700.0)
+RULES = Targets(refuse=frozenset({Priority.HIGH}), in_time=frozenset({Priority.LOW}), high_ms=700.0)
 HEAD = Head("p.0", "predictive", RULES, Window(offline_ms=50.0))
 
 

@@ -3,8 +3,6 @@
 Some versions of vLLM compile grammars inside the engine's loop, where an error ends the engine and all that it runs.
 """
 
-import re
-import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -14,6 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
 
 from protocol.errors import InvalidRequest
+from protocol.regexes import compiles
 from protocol.wire import JsonObject, dumps, loads
 
 MAX_SCHEMA_BYTES = 64 * 1_024
@@ -31,8 +30,6 @@ _SAME_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else",
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _KEYWORDS = frozenset(Draft202012Validator.VALIDATORS) | _BY_NAME
-# Regexes of JSON schemas are JavaScript's; what these name differently there is no error.
-_FOREIGN = ((re.compile(r"\\[pP]\{[^{}]*\}"), r"\\w"), (re.compile(r"\(\?<(?=[A-Za-z_])"), "(?P<"))
 
 
 class Unfit(ValueError):
@@ -68,13 +65,8 @@ def check_regex(value: object) -> None:
         raise Unfit("a regex must be a text that is not empty")
     if len(value) > MAX_REGEX_CHARS:
         raise Unfit(f"the regex has {len(value)} characters; the limit is {MAX_REGEX_CHARS}")
-    for foreign, own in _FOREIGN:
-        value = foreign.sub(own, value)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            re.compile(value)
-    except (re.error, OverflowError, RecursionError):
-        raise Unfit("the regex does not compile") from None
+    if not compiles(value):
+        raise Unfit("the regex does not compile")
 
 
 @lru_cache(maxsize=64)
