@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,11 @@ from redis.asyncio import Redis
 from producer.batch import desk, retry_failed, run_batch
 from producer.batch.course import Course
 from producer.fleet import Fleet
-from producer.jobs import Job
-from producer.requests import JobRequest
 from protocol import errors
 from protocol.call import Call, run
 from tests.producer.batch_files import by_id, leftovers, row
 from tests.producer.batch_runs import codes, counting, finished, kinds, lines_of, options, write_rows
 from tests.producer.tiny import TinyWorker, serving
-from tests.support.builders import tick_as
-from tests.support.store_clock import StoreClock
 
 
 @pytest.fixture(params=["completion", "input", "gz", "errors"])
@@ -96,48 +91,6 @@ async def test_an_expired_batch_goes_on_with_a_new_deadline(
     async with serving(worker):
         again = await run_batch(fleet, **options(how), resume=True, deadline=60)
     assert (again.state, again.rows_out, len(lines_of(how))) == ("completed", 6, 6)
-
-
-@pytest.mark.parametrize("when", ["before it looks", "before it submits", "after it submitted"])
-async def test_rows_that_expire_by_an_old_deadline_run_by_the_new_one(
-    fleet: Fleet,
-    worker: TinyWorker,
-    redis: Redis,
-    store_clock: StoreClock,
-    files: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    when: str,
-) -> None:
-    """They were under way when the batch broke off; the batch that goes on has more time than they."""
-    write_rows(files[0], 6)
-    running = asyncio.create_task(run_batch(fleet, *files, keep=True, deadline=60))
-    held = await finished(worker, running, files[1], 2)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    to_come, submit_many = {when}, Fleet.submit_many
-
-    async def reach(moment: str) -> None:
-        if moment in to_come:
-            to_come.remove(moment)
-            store_clock.advance(60_001)
-            assert (await run(redis, tick_as())).expired == len(held)
-
-    async def submit(self: Fleet, requests: Iterable[JobRequest], **how: Any) -> list[Job | errors.FleetError]:
-        await reach("before it submits")
-        answers = await submit_many(self, requests, **how)
-        await reach("after it submitted")
-        return answers
-
-    monkeypatch.setattr(Fleet, "submit_many", submit)
-    await reach("before it looks")
-    async with counting(worker) as prompts:
-        summary = await run_batch(fleet, *files, resume=True, deadline=600)
-    assert to_come == set()
-    assert (summary.state, summary.rows_out, summary.rows_failed) == ("completed", 6, 0)
-    assert sorted(prompts) == sorted(attempt.prompt for attempt in held)
-    assert set(codes(by_id(files[1])).values()) == {None}
-    assert await leftovers(redis) == []
 
 
 @pytest.mark.parametrize("keep", [False, True])

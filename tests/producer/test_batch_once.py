@@ -17,12 +17,14 @@ from producer.fleet import Fleet
 from producer.jobs import Job
 from producer.requests import JobRequest
 from protocol import keys
+from protocol.call import run
 from protocol.errors import FleetError, NotDurable, StoreFull
 from protocol.messages import DoneNotice
 from tests.producer.batch_files import by_id, leftovers, written
-from tests.producer.batch_runs import counting, finished, write_rows
+from tests.producer.batch_runs import codes, counting, finished, write_rows
 from tests.producer.tiny import Attempt, TinyWorker
-from tests.support.builders import SHARD
+from tests.support.builders import SHARD, tick_as
+from tests.support.store_clock import StoreClock
 from tests.support.waiting import eventually
 
 ROWS, DONE = 6, 2
@@ -254,3 +256,45 @@ async def test_a_batch_that_begins_anew_under_its_old_id_runs_its_failed_rows(
     async with counting(worker) as prompts:
         summary = await run_batch(fleet, *files, batch_id="mine", overwrite=True)
     assert (prompts, summary.rows_failed) == (["say 0"], 0)
+
+
+@pytest.mark.parametrize("when", ["before it looks", "before it submits", "after it submitted"])
+async def test_rows_that_expire_by_an_old_deadline_run_by_the_new_one(
+    fleet: Fleet,
+    worker: TinyWorker,
+    redis: Redis,
+    store_clock: StoreClock,
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+) -> None:
+    """They were under way when the batch broke off; the batch that goes on has more time than they."""
+    write_rows(files[0], 6)
+    running = asyncio.create_task(run_batch(fleet, *files, keep=True, deadline=60))
+    held = await finished(worker, running, files[1], 2)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    to_come, submit_many = {when}, Fleet.submit_many
+
+    async def reach(moment: str) -> None:
+        if moment in to_come:
+            to_come.remove(moment)
+            store_clock.advance(60_001)
+            assert (await run(redis, tick_as())).expired == len(held)
+
+    async def submit(self: Fleet, requests: Iterable[JobRequest], **how: Any) -> Answers:
+        await reach("before it submits")
+        answers = await submit_many(self, requests, **how)
+        await reach("after it submitted")
+        return answers
+
+    monkeypatch.setattr(Fleet, "submit_many", submit)
+    await reach("before it looks")
+    async with counting(worker) as prompts:
+        summary = await run_batch(fleet, *files, resume=True, deadline=600)
+    assert to_come == set()
+    assert (summary.state, summary.rows_out, summary.rows_failed) == ("completed", 6, 0)
+    assert sorted(prompts) == sorted(attempt.prompt for attempt in held)
+    assert set(codes(by_id(files[1])).values()) == {None}
+    assert await leftovers(redis) == []
