@@ -3,9 +3,14 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
 
+from producer.fleet import Fleet
+from protocol import keys
+from protocol.call import Call, run
+from protocol.settings import Settings
 from tests.batches.commands import CASES, Shell
 from tests.support.nursery import Nursery
 from tokenfleet.up.commands import SMALL_MODEL, FleetOptions
@@ -40,8 +45,10 @@ REFUSED = {
     "bad-utf8": [(2, "invalid_json_line", "byte 16")],
 }
 """What each line's report names: the line, the code, and words of the message."""
-ENGINE = {"engine-killers": (["r1", "r3", "r4"], ["r2", "r5", "r6"]), "long-prompt": (["r1", "r3"], ["r2"])}
-"""Only the engine can judge them: which rows are answered, and which fail."""
+ENGINE = {"engine-killers": (["r1", "r3", "r4"], ["r2", "r5", "r6"], 5), "long-prompt": (["r1", "r3"], ["r2"], 2)}
+"""Only the engine, or what it told of itself, can judge them: which rows are answered, which fail, and how many
+attempts all of them take. The seed of r5, and the prompt that is too long, are refused by their submit:
+no engine sees them."""
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +68,13 @@ async def embedded() -> AsyncIterator[EmbeddedFleet]:
 @pytest.fixture
 def shell(nursery: Nursery, embedded: EmbeddedFleet, tmp_path: Path) -> Shell:
     return Shell(nursery, embedded.redis_url, tmp_path)
+
+
+def engine_of(embedded: EmbeddedFleet) -> int:
+    """The process id of llama.cpp, which is a child of its worker."""
+    family = psutil.Process(embedded.process("worker-1").pid).children(recursive=True)
+    (engine,) = [child.pid for child in family if "llama_child" in " ".join(child.cmdline())]
+    return engine
 
 
 async def test_every_case_is_here() -> None:
@@ -100,9 +114,15 @@ async def test_bad_lines_that_are_skipped_stand_in_the_error_file(shell: Shell) 
 
 @pytest.mark.parametrize("name", ENGINE)
 async def test_a_file_that_only_the_engine_can_judge(shell: Shell, embedded: EmbeddedFleet, name: str) -> None:
-    before = embedded.process("worker-1").pid
-    ended = await shell.batch(name)
+    before = engine_of(embedded)
+    async with Fleet(settings=Settings(redis_url=embedded.redis_url)) as fleet:
+        attempts = Call(("HGET", keys.clock(embedded.shard), "attempt"), lambda reply: int(reply or 0))
+        earlier = await run(fleet.redis, attempts)
+        ended = await shell.batch(name)
+        tried = await run(fleet.redis, attempts) - earlier
     assert ended.code == 3, ended.said
-    assert (sorted(ended.out), sorted(ended.errors)) == ENGINE[name]
-    assert embedded.process("worker-1").pid == before
+    answered, failed, attempts_needed = ENGINE[name]
+    assert (sorted(ended.out), sorted(ended.errors)) == (answered, failed)
+    assert engine_of(embedded) == before, "the engine lives"
+    assert tried == attempts_needed, "no row is tried again"
     assert await shell.proven(name)
