@@ -43,6 +43,10 @@ the least level.
 A handle is `pool.number.tenant.id`: `job` names the tenant. So does `tokenfleet.job` of each span of a traced job, and
 spans go to whatever collector `OTEL_EXPORTER_OTLP_ENDPOINT` names: choose tenants' names that may be read there.
 
+A traced job has these spans under its caller's, with times by Redis's clock: `submit` (by the producer), `queue` (it
+waits in its lane), `assign` (the dispatcher's call), `inbox` (it waits at its worker), `engine` (it runs, with an event
+`first_token`) and `finish` (its end is stored). A job that came back has `queue` to `engine` again for each attempt.
+
 | level | read it |
 | --- | --- |
 | error | now: it does not mend itself |

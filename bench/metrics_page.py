@@ -39,10 +39,11 @@ Redis and go on under the next leader: take `max without (instance)` of their `i
 start on this worker. Jobs count under the worker that ended them. What an engine does not tell is 0.""",
     "GPUs": """Of a worker's GPUs, by `CUDA_VISIBLE_DEVICES`, under the names of NVIDIA's DCGM exporter, so that its
 dashboards fit. Where that exporter runs, drop these.""",
-    "Gateway": """At `/metrics` of its own port, without a key, unless `--no-metrics`. `route` is a path as it stands in
-[gateway.md](gateway.md) (`other`: no such path); `code` 499: the client left first, 101: a WebSocket. `limit` is what
-refused: `requests`, `tokens`, `jobs` or `bytes` of a key, or a tenant's `quota`. `kind` of streams: `sse`, `ws`; of
-tokens: `prompt`, `completion`. A series begins with the first that it counts.""",
+    "Gateway": """At `/metrics` of its own port, without a key, unless `--no-metrics`. `route` is a path with names in
+braces, as `/v1/requests/{id}`, `/v1/models/{id:path}`, `/fleet/jobs/{id}` or `/docs` (`other`: no such path); `code`
+499: the client left first, 101: a WebSocket. `limit` is what refused: `requests`, `tokens`, `jobs`, `bytes` or
+`uploads` of a key, a tenant's `quota` or `storage`, or the `connections` of an address. `kind` of streams: `sse`,
+`ws`; of tokens: `prompt`, `completion`. A series begins with the first that it counts.""",
     "Batch runner": """`tokenfleet_batches` is of the whole fleet, and each runner tells the same; all else is of this
 runner.""",
 }

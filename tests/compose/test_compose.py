@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from protocol.settings import Settings
-from tests.compose.file import COMPOSE, OURS, ROOT, SERVICES, TEXT, make_secrets
+from tests.compose.file import COMPOSE, OURS, ROLES, ROOT, SERVICES, TEXT, make_secrets
 from tokenfleet.cli.durations import seconds_of
 from tokenfleet.cli.gateway import command as gateway_command
 from tokenfleet.cli.worker import command as worker_command
@@ -189,17 +189,23 @@ def test_the_store_is_a_volume_that_the_runner_and_the_gateway_may_write_to(name
     assert f"RUN install -d -o {owner} -g {owner} -m 0700 {folder}\n" in DOCKERFILE
 
 
-def test_the_metrics_profile_has_each_file_and_scrapes_each_role() -> None:
+def test_each_role_is_scraped_and_one_that_always_runs_by_a_fixed_name() -> None:
+    scraped = yaml.safe_load((ROOT / "deploy" / "observe" / "prometheus.yml").read_text())["scrape_configs"]
+    roles, gateways = ({target for group in job["static_configs"] for target in group["targets"]} for job in scraped)
+    ports = {name: SERVICES[name]["environment"]["TOKENFLEET_METRICS_PORT"] for name in OURS}
+    assert roles == {f"{name}:{ports[name]}" for name in ROLES if name != "gateway"}
+    assert gateways == {f"gateway:{SERVICES['gateway']['ports'][0].rpartition(':')[2]}"}
+    # What runs only with its profile is no target that is down without it.
+    (looked_up,) = scraped[0]["dns_sd_configs"]
+    assert set(looked_up["names"]) == set(OURS) - set(ROLES)
+    assert {ports[name] for name in looked_up["names"]} == {str(looked_up["port"])}
+
+
+def test_the_metrics_profile_has_each_file() -> None:
     assert [name for name in SERVICES if "metrics" in SERVICES[name].get("profiles", [])] == ["prometheus", "grafana"]
     used = [config["source"] for each in SERVICES.values() for config in each.get("configs", [])]
     assert sorted(used) == sorted(COMPOSE["configs"])
     assert all((ROOT / entry["file"]).is_file() for entry in COMPOSE["configs"].values())
-    scraped = yaml.safe_load((ROOT / "deploy" / "observe" / "prometheus.yml").read_text())["scrape_configs"]
-    (roles,), (gateways,) = (config["dns_sd_configs"] for config in scraped)
-    assert sorted(roles["names"] + gateways["names"]) == sorted(OURS)
-    ports = {SERVICES[name]["environment"]["TOKENFLEET_METRICS_PORT"] for name in roles["names"]}
-    assert ports == {str(roles["port"])}
-    assert SERVICES["gateway"]["ports"] == [f"127.0.0.1:{gateways['port']}:{gateways['port']}"]
     # Where Grafana looks for dashboards is where they are put.
     (provider,) = yaml.safe_load((ROOT / "deploy" / "observe" / "grafana-boards.yml").read_text())["providers"]
     boards = [config["target"] for config in SERVICES["grafana"]["configs"] if config["target"].endswith(".json")]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from producer.gateway import description
+from producer.gateway.app import application
 from producer.gateway.failures import STATUSES
 from protocol import watch
 from protocol.call import run
@@ -72,6 +73,15 @@ async def test_the_page_is_served(sim: Served) -> None:
         served = (await http.get("/openapi.json")).json()
         assert served["paths"] == page()["paths"]
         assert "/openapi.json" in (await http.get("/docs")).text
+
+
+async def test_the_page_has_all_paths_but_the_live_page_s_and_the_websocket(sim: Served) -> None:
+    routes = {
+        route.path.replace("{id:path}", "{id}") for route in application(sim.gateway).routes if hasattr(route, "path")
+    }
+    left_out = {path for path in routes - page()["paths"].keys() if not path.startswith("/fleet")}
+    assert left_out == {"/v1/requests/{id}/ws", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+    assert page()["paths"].keys() <= routes
 
 
 @pytest.mark.parametrize("path", sorted(page()["paths"]))

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -37,19 +37,21 @@ class Watched:
     fleet: Fleet
     pids: dict[str, int]
     ports: dict[str, int]
+    asked: set[str] = field(default_factory=set)
+    """The metrics that the test has compared with something."""
 
-    def start(self, name: str, *words: str, option: str = "--metrics-port") -> None:
+    def start(self, name: str, *words: str, option: str = "--metrics-port", **more: str) -> None:
         port = self.ports[name] = free_port()
         env = {"TOKENFLEET_REDIS_URL": self.server.url, "TOKENFLEET_STORE": str(self.folder / "store")}
         env |= {"TOKENFLEET_LEASE_S": str(LEASE_S), "TOKENFLEET_LOG_FORMAT": "json"}
         args = [*words, option, str(port)]
-        self.pids[name] = self.nursery.fork(args, env, self.folder / f"{name}.log")
+        self.pids[name] = self.nursery.fork(args, env | more, self.folder / f"{name}.log")
 
     def worker(self, name: str) -> None:
         self.start(name, "worker", "--engine", "sim", "--model", MODEL, "--label", name, "--slots", "8")
 
     def scrape(self, name: str) -> Scrape:
-        return Scrape(self.ports[name])
+        return Scrape(self.ports[name], self.asked)
 
     def kill(self, name: str) -> None:
         os.kill(self.pids.pop(name), signal.SIGKILL)
@@ -72,7 +74,8 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-async def watched(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
+async def bare(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
+    """A server, and no role yet."""
     server = Server(valkey_binary(), tmp_path)
     server.start()
     (tmp_path / "store").mkdir()
@@ -80,14 +83,6 @@ async def watched(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
     try:
         async with Fleet(settings=settings) as fleet:
             watched = Watched(nursery, server, tmp_path, fleet, {}, {})
-            watched.start("scheduler", "scheduler")
-            watched.worker("w1")
-            watched.worker("w2")
-            watched.start("runner", "batch-runner")
-            watched.start("gateway", "gateway", "--open", option="--port")
-            await fleet.ready(MODEL, timeout=60)
-            for name in watched.ports:
-                await watched.answers(name)
             try:
                 yield watched
             finally:
@@ -95,6 +90,20 @@ async def watched(nursery: Nursery, tmp_path: Path) -> AsyncIterator[Watched]:
                     watched.kill(name)
     finally:
         server.stop()
+
+
+@pytest.fixture
+async def watched(bare: Watched) -> Watched:
+    """With one or two of each role."""
+    bare.start("scheduler", "scheduler")
+    bare.worker("w1")
+    bare.worker("w2")
+    bare.start("runner", "batch-runner")
+    bare.start("gateway", "gateway", "--open", option="--port")
+    await bare.fleet.ready(MODEL, timeout=60)
+    for name in bare.ports:
+        await bare.answers(name)
+    return bare
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.compose.file import COMPOSE, OURS, ROLES, SERVICES
+from tests.compose.file import ROLES
 from tests.observe.prometheus import OBSERVE, program, prometheus_of
 from tests.support.waiting import eventually
 
@@ -140,20 +139,6 @@ def test_what_is_as_it_should_be_is_no_alarm(tmp_path: Path, why: str) -> None:
 def test_only_a_late_dialogue_wakes_somebody() -> None:
     severities = {rule["alert"]: rule["labels"]["severity"] for rule in RULES if "LaneLate" in rule["alert"]}
     assert severities == {"TokenfleetLaneLate": "page", "TokenfleetOfflineLaneLate": "ticket"}
-
-
-def targets(job: dict[str, Any]) -> set[str]:
-    return {target for group in job.get("static_configs", ()) for target in group["targets"]}
-
-
-def test_each_service_of_the_compose_file_is_scraped_and_those_of_no_profile_by_name() -> None:
-    jobs = {job["job_name"]: job for job in yaml.safe_load((OBSERVE / "prometheus.yml").read_text())["scrape_configs"]}
-    port = COMPOSE["x-environment"]["TOKENFLEET_METRICS_PORT"]
-    gateway = SERVICES["gateway"]["ports"][0].rpartition(":")[2]
-    assert targets(jobs["tokenfleet"]) == {f"{name}:{port}" for name in ROLES if name != "gateway"}
-    assert targets(jobs["tokenfleet-gateway"]) == {f"gateway:{gateway}"}
-    (looked_up,) = jobs["tokenfleet"]["dns_sd_configs"]
-    assert (set(looked_up["names"]), looked_up["port"]) == (set(OURS) - set(ROLES), int(port))
 
 
 async def test_a_service_that_is_stopped_is_a_target_that_is_down(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ import pytest
 
 from bench import metrics_page
 from producer.jobs import Job
+from producer.keys import create_key
+from protocol.limits import Limits
 from protocol.messages import JobRecord
 from protocol.states import State
 from tests.observe.conftest import MODEL, Watched
 from tests.observe.scraping import Scrape
+from tests.observe.truth import BY_HAND, BY_JOURNEY, BY_REPORT, BY_UNITS
 from tests.support.waiting import eventually
 
 STREAMS, TOKENS, ROWS = 8, 20, 12
@@ -90,9 +93,20 @@ async def test_the_figures_are_the_run_s(watched: Watched) -> None:
     await handed_over(watched, scheduler)
     gateway = await asked_over_http(watched)
 
+    assert watched.asked >= BY_JOURNEY, BY_JOURNEY - watched.asked
     # Whatever a role serves stands in the page, and the other way round.
-    served = scheduler.own | survivor.own | runner.own | gateway.own
-    assert served == {line.split("`")[1] for line in metrics_page.page().splitlines() if line.startswith("| `")}
+    assert scheduler.own | survivor.own | runner.own | gateway.own == documented()
+
+
+def documented() -> set[str]:
+    return {line.split("`")[1] for line in metrics_page.page().splitlines() if line.startswith("| `")}
+
+
+def test_each_metric_is_compared_with_what_happened() -> None:
+    compared = BY_JOURNEY | BY_REPORT | BY_HAND
+    assert compared <= documented()
+    assert {name for name in documented() - compared if not name.startswith("DCGM_")} == BY_UNITS.keys()
+    assert len(BY_UNITS) < 8
 
 
 async def ran_streams(watched: Watched) -> list[JobRecord]:
@@ -163,24 +177,33 @@ async def lost_a_worker(watched: Watched) -> tuple[int, int]:
 
 
 async def asked_over_http(watched: Watched) -> Scrape:
-    """A stream, a whole answer and a path that is none, of a gateway."""
+    """A stream, whole answers, a path that is none and a limit, of a gateway."""
     route, body = "/v1/completions", {"model": MODEL, "prompt": "over HTTP", "max_tokens": TOKENS, "ignore_eos": True}
     url = f"http://127.0.0.1:{watched.ports['gateway']}"
-    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
+    free, _ = await create_key(watched.fleet)
+    scarce, _ = await create_key(watched.fleet, limits=Limits(requests_a_minute=1))
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=bearer(free)) as http:
         streamed = await http.post(route, json={**body, "stream": True})
         whole = await http.post(route, json=body)
         assert (streamed.status_code, whole.status_code) == (200, 200)
         assert (await http.get("/nothing")).status_code == 404
+        limited = [await http.post(route, json=body, headers=bearer(scarce)) for _ in range(2)]
+        assert [answer.status_code for answer in limited] == [200, 429]
     told, name = watched.scrape("gateway"), "tokenfleet_gateway_{}".format
-    assert told.sum(name("requests_total"), route=route, code="200") == 2
+    assert told.sum(name("requests_total"), route=route, code="200") == 3
+    assert told.sum(name("limited_total")) == told.sum(name("limited_total"), limit="requests") == 1
     assert told.sum(name("requests_total"), route="other", code="404") == 1
-    assert told.sum(name("tokens_total"), kind="completion") == 2 * TOKENS
-    assert told.sum(name("tokens_total"), kind="prompt") == 2 * whole.json()["usage"]["prompt_tokens"]
+    assert told.sum(name("tokens_total"), kind="completion") == 3 * TOKENS
+    assert told.sum(name("tokens_total"), kind="prompt") == 3 * whole.json()["usage"]["prompt_tokens"]
     assert told.sum(name("first_token_seconds_count")) == told.buckets(name("first_token_seconds"), route=route) == 1
     assert 0 < told.sum(name("first_token_seconds_sum")) <= streamed.elapsed.total_seconds()
     assert told.sum(name("open_streams"), kind="sse") == 0
     assert told.sum(name("sent_bytes_total")) >= len(streamed.content) + len(whole.content)
     return told
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
 
 
 async def handed_over(watched: Watched, before: Scrape) -> None:

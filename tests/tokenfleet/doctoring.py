@@ -57,7 +57,3 @@ def levels(findings: list[Finding]) -> dict[str, str]:
     for finding in findings:
         found[finding.check] = max(found.get(finding.check, "ok"), finding.level, key=order.index)
     return found
-
-
-async def redis_keys(driver: Driver) -> list[bytes]:
-    return list(driver.redis.scan_iter())

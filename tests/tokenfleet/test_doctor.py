@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from protocol import functions, library
 from protocol.settings import Settings
 from tests.support.driver import Driver
 from tests.support.servers import Server, free_port, redis7_binary
-from tests.tokenfleet.doctoring import examined, levels, redis_keys, running, well
+from tests.tokenfleet.doctoring import examined, levels, running, well
 from tokenfleet.cli import main as cli
 from tokenfleet.doctor.examine import examine
 from tokenfleet.doctor.view import as_json
@@ -25,6 +25,20 @@ EVERYWHERE = "*"
 OF_THE_MACHINE = ("reach", "store")
 """How busy this machine is, and how full its disk, may be a warning and is no test's business."""
 Change = Callable[[Driver], object]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("good")) as server:
+        yield server
+
+
+@pytest.fixture
+def driver(good: Server) -> Iterator[Driver]:
+    """On the well set-up server, as it was before each test."""
+    with good.client() as client:
+        client.flushall()
+        yield Driver(client)
 
 
 async def test_a_good_set_up_has_nothing_to_change(good: Server, driver: Driver, tmp_path: Path) -> None:
@@ -51,6 +65,10 @@ async def test_a_good_set_up_has_nothing_to_change(good: Server, driver: Driver,
     }
     assert len(await redis_keys(driver)) > 0
     assert as_json(findings)["ok"] is True
+
+
+async def redis_keys(driver: Driver) -> list[bytes]:
+    return list(driver.redis.scan_iter())
 
 
 def config(*words: str) -> Change:

@@ -91,18 +91,31 @@ def test_every_end_has_its_name() -> None:
 def test_the_last_report_is_told() -> None:
     told = Told()
     assert told.value("worker_load_score") is None
-    load: dict[str, Any] = {"load_score": 0.5, "running": 3, "waiting": 2, "kv_used_tokens": 10, "kv_total_tokens": 40}
+    gauges = {
+        "load_score": ("load_score", 0.5),
+        "memory": ("memory_ratio", 0.25),
+        "kv_used_tokens": ("kv_used_tokens", 10),
+        "kv_total_tokens": ("kv_capacity_tokens", 25),
+        "running": ("running_requests", 3),
+        "waiting": ("waiting_requests", 2),
+        "capacity": ("capacity_requests", 8),
+        "prefilling": ("prefilling_requests", 1),
+        "pending_prefill_tokens": ("pending_prefill_tokens", 77),
+        "slow_share": ("slow_streams_ratio", 0.75),
+    }
     engine: dict[str, Any] = {
+        "prompt_tokens": 60,
         "generated_tokens": 70,
         "prefix_query_tokens": 9,
         "prefix_hit_tokens": 4,
         "preemptions": 1,
     }
-    told.metrics.reported("active", LoadReport(**load, **engine, memory=0.25, state_s={"active": 5.5}), 2)
+    load: dict[str, Any] = {member: value for member, (_, value) in gauges.items()}
+    told.metrics.reported("active", LoadReport(**load, **engine, state_s={"active": 5.5}), 2)
     told.metrics.lease_lost("reclaimed")
-    gauges = ("load_score", "running_requests", "waiting_requests", "kv_ratio", "memory_ratio")
-    assert [told.value(f"worker_{name}") for name in gauges] == [0.5, 3, 2, 0.25, 0.25]
-    assert [told.value(f"engine_{name}_total") for name in (*engine, "restarts")] == [70, 9, 4, 1, 2]
+    for name, value in (*gauges.values(), ("kv_ratio", 10 / 25)):
+        assert told.value(f"worker_{name}") == value, name
+    assert [told.value(f"engine_{name}_total") for name in (*engine, "restarts")] == [60, 70, 9, 4, 1, 2]
     assert [told.value("worker_state", state=state) for state in ("active", "draining")] == [1, 0]
     assert told.value("worker_state_seconds_total", state="active") == 5.5
     assert told.value("worker_leases_lost_total", why="reclaimed") == 1

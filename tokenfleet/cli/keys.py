@@ -40,7 +40,8 @@ def command() -> None:
 def create(**given: Any) -> None:  # noqa: ANN401 - the options above
     """Create a key and print it: this once, since only its hash is kept.
 
-    Limits count in each pool by itself, and are shared by all gateways. After a minute of silence a whole minute's
+    Limits count in each shard of each pool by itself, and are shared by all gateways. The rows of batches
+    count in none. After a minute of silence a whole minute's
     worth can be had at once.
 
     \b

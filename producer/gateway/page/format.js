@@ -20,13 +20,15 @@ export function percent(share) {
 
 export function milliseconds(value) {
   if (value == null) return NOTHING;
-  return value < 1000 ? `${Math.round(value)} ms` : seconds(value / 1000);
+  return Math.round(value) < 1000 ? `${Math.round(value)} ms` : seconds(value / 1000);
 }
 
 export function seconds(value) {
   if (value == null) return NOTHING;
-  if (value < 60) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
-  const [minutes, rest] = [Math.floor(value / 60), Math.round(value % 60)];
+  // Rounded before it is split: 119.6 s are two minutes, and no "1 min 60 s".
+  const whole = Math.round(value);
+  if (whole < 60) return `${value < 9.95 ? value.toFixed(1) : whole} s`;
+  const [minutes, rest] = [Math.floor(whole / 60), whole % 60];
   if (minutes < 60) return `${minutes} min ${rest} s`;
   const [hours, left] = [Math.floor(minutes / 60), minutes % 60];
   return hours < 48 ? `${hours} h ${left} min` : `${Math.floor(hours / 24)} days`;

@@ -1,4 +1,4 @@
-"""`tokenfleet doctor` by the users of the ACL file: each may do its role, and what it may not see is said."""
+"""`tokenfleet doctor` as users of Redis with the rights of roles, and with less."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,8 +10,22 @@ from protocol.access import Role
 from protocol.access_probe import UNASKED, probes
 from tests.support.driver import Driver
 from tests.support.servers import Server
-from tests.tokenfleet.doctoring import examined, levels, redis_keys, well
+from tests.tokenfleet.doctoring import examined, levels, running, well
 from tokenfleet.doctor.rights import roles_for
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("good")) as server:
+        yield server
+
+
+@pytest.fixture
+def driver(good: Server) -> Iterator[Driver]:
+    """On the well set-up server, as it was before each test."""
+    with good.client() as client:
+        client.flushall()
+        yield Driver(client)
 
 
 @dataclass
@@ -45,12 +59,12 @@ async def test_the_users_of_the_acl_file_may_do_their_roles(
     good: Server, driver: Driver, users: Users, name: str
 ) -> None:
     well(driver)
-    before = sorted(await redis_keys(driver))
+    before = sorted(driver.redis.scan_iter())
     users.add(name, access.users(["t"], ["w1"])[name])
     findings = await examined(as_user(good, name))
     assert [finding.level for finding in findings if finding.check == "acl"] == ["ok"]
     assert levels(findings)["reach"] != "fail"
-    assert sorted(await redis_keys(driver)) == before
+    assert sorted(driver.redis.scan_iter()) == before
 
 
 async def test_a_right_that_is_missing_is_named(good: Server, driver: Driver, users: Users) -> None:
