@@ -4,7 +4,11 @@ import re
 import warnings
 
 # What these name differently in JavaScript is no error.
-_FOREIGN = ((re.compile(r"\\[pP]\{[^{}]*\}"), r"\\w"), (re.compile(r"\(\?<(?=[A-Za-z_])"), "(?P<"))
+_FOREIGN = (
+    (re.compile(r"\\[pP]\{[^{}]*\}"), r"\\w"),
+    (re.compile(r"\\u\{[0-9A-Fa-f]+\}"), "u"),
+    (re.compile(r"\(\?<(?=[A-Za-z_])"), "(?P<"),
+)
 
 
 def compiles(regex: str) -> bool:
