@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from producer.constraints import check_constraints
+from producer.constraints import check_constraints, check_meaning
 from producer.prompts import PROMPT_SCHEMA, check_prompt
 from producer.words import words_of
 from protocol import wire
@@ -104,8 +104,10 @@ def schema_of(endpoint: Endpoint, ref_template: str) -> tuple[JsonObject, JsonOb
 
 
 def check(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> CheckedBody:
-    """Check a body and encode it, as `encoded` does, and make its digest."""
-    return CheckedBody(encoded(endpoint, body, max_bytes), digest(endpoint, body))
+    """Check a body and encode it, as `encoded` does, and what its constraints mean; make its digest."""
+    data = encoded(endpoint, body, max_bytes)
+    check_meaning(body)
+    return CheckedBody(data, digest(endpoint, body))
 
 
 def encoded(endpoint: Endpoint, body: JsonObject, max_bytes: int) -> bytes:

@@ -1,6 +1,6 @@
 """What a body demands of the form of its answer: as far as a shape shows it. The engine's own check goes further."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from protocol import wire
 from protocol.errors import InvalidRequest
@@ -27,23 +27,44 @@ _BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def check_constraints(body: JsonObject) -> None:
-    """Check JSON schemas and regexes in a body.
+    """Check the form of JSON schemas and regexes in a body.
 
     Raises:
-        InvalidRequest: one has another type, is empty or too large, a schema has a type that there is not, or a regex
-            does not compile; the message names the member alone.
+        InvalidRequest: one has another type, is empty or too large; the message names the member alone.
     """
-    _check_format(body.get("response_format"))
+    for _ in _constraints(body):
+        pass
+
+
+def check_meaning(body: JsonObject) -> None:
+    """Check that they mean something; in a batch that is for the row's own submit to judge, and no file's fault.
+
+    Raises:
+        InvalidRequest: as above, or a schema has a type that there is not, or a regex does not compile.
+    """
+    for where, found in _constraints(body):
+        if isinstance(found, str):
+            _compile(where, found)
+        else:
+            _check_parts(where, found)
+
+
+Constraint = tuple[str, Mapping[str, object] | str]
+"""Where it stands, and a schema, or the text of a regex."""
+
+
+def _constraints(body: JsonObject) -> Iterator[Constraint]:
+    yield from _of_format(body.get("response_format"))
     structured = body.get("structured_outputs")
     if structured is not None and not isinstance(structured, Mapping):
         raise InvalidRequest("structured_outputs: an object is required")
     guided = {kind: body.get(f"guided_{kind}") for kind in ("json", "regex")}
     for prefix, kinds in (("guided_", guided), ("structured_outputs.", structured or {})):
-        _check_schema(f"{prefix}json", kinds.get("json"))
-        _check_regex(f"{prefix}regex", kinds.get("regex"))
+        yield from _schema(f"{prefix}json", kinds.get("json"))
+        yield from _regex(f"{prefix}regex", kinds.get("regex"))
 
 
-def _check_format(wanted: object) -> None:
+def _of_format(wanted: object) -> Iterator[Constraint]:
     if wanted is None:
         return
     if not isinstance(wanted, Mapping) or not isinstance(wanted.get("type"), str):
@@ -53,10 +74,10 @@ def _check_format(wanted: object) -> None:
     named = wanted.get("json_schema")
     if not isinstance(named, Mapping) or named.get("schema") is None:
         raise InvalidRequest("response_format.json_schema: an object with a schema is required")
-    _check_schema("response_format.json_schema.schema", named["schema"])
+    yield from _schema("response_format.json_schema.schema", named["schema"])
 
 
-def _check_schema(where: str, schema: object) -> None:
+def _schema(where: str, schema: object) -> Iterator[Constraint]:
     if schema is None:
         return
     if isinstance(schema, str):
@@ -74,7 +95,16 @@ def _check_schema(where: str, schema: object) -> None:
     # As the `type` of the whole schema only a name or a list of names is known to any dialect.
     if not isinstance(schema.get("type", ""), str | list):
         raise InvalidRequest(f"{where}.type: a text or a list is required")
-    _check_parts(where, schema)
+    yield where, schema
+
+
+def _regex(where: str, regex: object) -> Iterator[Constraint]:
+    if regex is None:
+        return
+    if not isinstance(regex, str) or not regex:
+        raise InvalidRequest(f"{where}: a text that is not empty is required")
+    _check_length(where, regex)
+    yield where, regex
 
 
 def _check_parts(where: str, schema: Mapping[str, object]) -> None:
@@ -88,19 +118,19 @@ def _check_parts(where: str, schema: Mapping[str, object]) -> None:
             raise InvalidRequest(f"{where}: no JSON schema knows one of its types")
         pattern = part.get("pattern")
         if isinstance(pattern, str) and pattern:
-            _check_regex(f"{where}: a pattern", pattern)
+            _compile(f"{where}: a pattern", pattern)
         below = [part.get(name) for name in _PARTS]
         below += [each for name in _BY_NAME if isinstance(named := part.get(name), Mapping) for each in named.values()]
         below += [each for many in below if isinstance(many, list) for each in many]
         parts += [each for each in below if isinstance(each, Mapping)]
 
 
-def _check_regex(where: str, regex: object) -> None:
-    if regex is None:
-        return
-    if not isinstance(regex, str) or not regex:
-        raise InvalidRequest(f"{where}: a text that is not empty is required")
+def _check_length(where: str, regex: str) -> None:
     if len(regex) > MAX_REGEX_CHARS:
         raise InvalidRequest(f"{where}: it has {len(regex)} characters; the limit is {MAX_REGEX_CHARS}")
+
+
+def _compile(where: str, regex: str) -> None:
+    _check_length(where, regex)
     if not compiles(regex):
         raise InvalidRequest(f"{where}: it does not compile")

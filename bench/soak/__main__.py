@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from bench import parts
 from bench.report import Target, show
 from bench.soak.growth import Series
-from bench.soak.plan import BATCH_KEEP_S, KEPT, MODEL, SAMPLE_S, SCHEDULERS, WORKERS
+from bench.soak.plan import BATCH_KEEP_S, KEEP_S, KEPT, MODEL, SAMPLE_S, SCHEDULERS, WORKERS
 from protocol import store
 from protocol.call import Call, run
 from tokenfleet.up.ports import free_port
@@ -74,7 +74,8 @@ def _start(stack: ExitStack, url: str, kept: int) -> dict[str, psutil.Process]:
     commands |= {kind: [*parts.module("bench.soak.load"), kind, url, str(kept)] for kind in ("dialogue", "batch")}
     commands["web"] = [*parts.module("bench.soak.web"), f"http://127.0.0.1:{port}"]
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    shared = {"TOKENFLEET_STORE": folder, "TOKENFLEET_BATCH_KEEP_S": str(BATCH_KEEP_S)}
+    kept_s = {"TOKENFLEET_KEEP_S": str(KEEP_S), "TOKENFLEET_BATCH_KEEP_S": str(BATCH_KEEP_S)}
+    shared = {"TOKENFLEET_STORE": folder} | kept_s
     running = {name: stack.enter_context(parts.process(how, **shared)) for name, how in commands.items()}
     return {name: psutil.Process(process.pid) for name, process in running.items()}
 

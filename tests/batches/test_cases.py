@@ -45,7 +45,7 @@ REFUSED = {
     "bad-utf8": [(2, "invalid_json_line", "byte 16")],
 }
 """What each line's report names: the line, the code, and words of the message."""
-ENGINE = {"engine-killers": (["r1", "r3", "r4"], ["r2", "r5", "r6"], 5), "long-prompt": (["r1", "r3"], ["r2"], 2)}
+ENGINE = {"engine-killers": (["r1", "r3", "r4"], ["r2", "r5", "r6"], 4), "long-prompt": (["r1", "r3"], ["r2"], 2)}
 """Only the engine, or what it told of itself, can judge them: which rows are answered, which fail, and how many
 attempts all of them take. The seed of r5, and the prompt that is too long, are refused by their submit:
 no engine sees them."""

@@ -163,6 +163,9 @@ NO_ROW |= {"a deadline that is NaN"}
 """They are the whole batch's."""
 LEFT_TO_THE_ROW = {"max_tokens over the context", "prompt over the context", "chat over the context"}
 """Judging a file asks nobody how long a model's context is: that row gets an error line when it is submitted."""
+LEFT_TO_THE_ROW |= {"a JSON schema of a type that there is not", "a type that there is not, deep in a schema"}
+LEFT_TO_THE_ROW |= {"a regex that does not compile", "a pattern that does not compile"}
+"""These are for an engine to judge: they are no reason to refuse a file."""
 
 
 def in_a_batch(changes: dict[str, Any]) -> Problem | None:
