@@ -10,6 +10,9 @@ import uvloop
 from bench.soak.plan import BATCH_ROWS, MODEL, STREAM_EACH_S
 from protocol import wire
 
+AT_ONCE = 300
+"""Streams at the begin: pools of connections grow with their busiest moment, up to their bound. What grows then is a leak.
+"""
 LEAVE_EACH = 20
 """Each so manieth stream is left in its middle."""
 ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -17,8 +20,10 @@ ENDED = {"completed", "failed", "expired", "cancelled"}
 
 async def web(url: str) -> None:
     """Streams at a steady rate and one batch after the other, for ever."""
-    async with aiohttp.ClientSession(url) as session:
+    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=AT_ONCE)) as session:
         await _ready(session)
+        for _ in range(3):
+            await asyncio.gather(*(_stream(session, number) for number in range(AT_ONCE)))
         async with asyncio.TaskGroup() as group:
             group.create_task(_streams(session))
             group.create_task(_batches(session))
