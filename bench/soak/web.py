@@ -10,9 +10,8 @@ import uvloop
 from bench.soak.plan import BATCH_ROWS, MODEL, STREAM_EACH_S
 from protocol import wire
 
-AT_ONCE = 300
-"""Streams at the begin: pools of connections grow with their busiest moment, up to their bound. What grows then is a leak.
-"""
+AT_ONCE, BATCHES_AT_ONCE = 300, 8
+"""At the begin: pools of connections grow with their busiest moment, up to their bound. What grows then is a leak."""
 LEAVE_EACH = 20
 """Each so manieth stream is left in its middle."""
 ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -24,6 +23,7 @@ async def web(url: str) -> None:
         await _ready(session)
         for _ in range(3):
             await asyncio.gather(*(_stream(session, number) for number in range(AT_ONCE)))
+        await asyncio.gather(*(_batch(session) for _ in range(BATCHES_AT_ONCE)))
         async with asyncio.TaskGroup() as group:
             group.create_task(_streams(session))
             group.create_task(_batches(session))
@@ -63,28 +63,32 @@ async def _stream(session: aiohttp.ClientSession, number: int) -> None:
 
 
 async def _batches(session: aiohttp.ClientSession) -> None:
+    while True:
+        await _batch(session)
+
+
+async def _batch(session: aiohttp.ClientSession) -> None:
     row = {"method": "POST", "url": "/v1/completions"}
     bodies = [{"model": MODEL, "max_tokens": 16, "prompt": f"row {number}"} for number in range(BATCH_ROWS)]
     rows = b"".join(wire.dumps(row | {"custom_id": str(n), "body": body}) + b"\n" for n, body in enumerate(bodies))
-    while True:
-        form = aiohttp.FormData({"purpose": "batch"})
-        form.add_field("file", rows, filename="in.jsonl")
-        async with session.post("/v1/files", data=form) as answer:
-            answer.raise_for_status()
-            source = (await answer.json())["id"]
-        wish = {"input_file_id": source, "endpoint": "/v1/completions", "completion_window": "24h"}
-        async with session.post("/v1/batches", json=wish) as answer:
+    form = aiohttp.FormData({"purpose": "batch"})
+    form.add_field("file", rows, filename="in.jsonl")
+    async with session.post("/v1/files", data=form) as answer:
+        answer.raise_for_status()
+        source = (await answer.json())["id"]
+    wish = {"input_file_id": source, "endpoint": "/v1/completions", "completion_window": "24h"}
+    async with session.post("/v1/batches", json=wish) as answer:
+        answer.raise_for_status()
+        batch = await answer.json()
+    while batch["status"] not in ENDED:
+        await asyncio.sleep(1)
+        async with session.get(f"/v1/batches/{batch['id']}") as answer:
             answer.raise_for_status()
             batch = await answer.json()
-        while batch["status"] not in ENDED:
-            await asyncio.sleep(1)
-            async with session.get(f"/v1/batches/{batch['id']}") as answer:
-                answer.raise_for_status()
-                batch = await answer.json()
-        if batch["request_counts"]["completed"] != BATCH_ROWS:
-            raise SystemExit(f"a batch ended with {batch['request_counts']}")
-        async with session.get(f"/v1/files/{batch['output_file_id']}/content") as answer:
-            await answer.read()
+    if batch["request_counts"]["completed"] != BATCH_ROWS:
+        raise SystemExit(f"a batch ended with {batch['request_counts']}")
+    async with session.get(f"/v1/files/{batch['output_file_id']}/content") as answer:
+        await answer.read()
 
 
 if __name__ == "__main__":
