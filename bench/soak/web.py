@@ -10,7 +10,7 @@ import uvloop
 from bench.soak.plan import BATCH_ROWS, MODEL, STREAM_EACH_S
 from protocol import wire
 
-AT_ONCE, BATCHES_AT_ONCE = 300, 8
+AT_ONCE, BATCHES_AT_ONCE = 300, 4
 """At the begin: pools of connections grow with their busiest moment, up to their bound. What grows then is a leak."""
 LEAVE_EACH = 20
 """Each so manieth stream is left in its middle."""
