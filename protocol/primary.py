@@ -206,13 +206,19 @@ class FleetConnection(Connection):
 
 
 async def came_along(pubsub: PubSub) -> list[dict[str, Any]]:
-    """The messages that were read from the socket with the last one, without the dozen calls that each costs else."""
+    """The messages that were read from the socket with the last one, without the dozen calls that each costs else.
+
+    Raises:
+        redis.exceptions.ResponseError: a subscription among them was refused.
+    """
     connection: Any = pubsub.connection
     found: list[dict[str, Any]] = []
     while isinstance(connection, FleetConnection):
         reply: Any = await connection.buffered()
         if reply is NOT_ENOUGH_DATA:
             break
+        if isinstance(reply, ResponseError):
+            raise reply
         if reply[0] == b"message":
             found.append({"type": "message", "channel": reply[1], "data": reply[2]})
         else:

@@ -228,10 +228,12 @@ class Runner:
         join: Callable[[JsonObject], JsonObject | None],
         opening: Sequence[JsonObject] = (),
     ) -> None:
-        asks = bool(request.body.get("return_token_ids"))
+        asks, heard = bool(request.body.get("return_token_ids")), False
         async with aclosing(self._engine.generate(request)) as chunks:
             async for chunk in chunks:
-                self._refusals.answered(attempt.out.handle.ref, attempt.begun_s)
+                if not heard:
+                    heard = True
+                    self._refusals.answered(attempt.out.handle.ref, attempt.begun_s)
                 if attempt.stopped:
                     # The cancellation was swallowed on its way, as `asyncio.wait_for` can before Python 3.12.
                     raise asyncio.CancelledError

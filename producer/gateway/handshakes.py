@@ -17,18 +17,22 @@ AGAIN_S = 1.0
 @asynccontextmanager
 async def accepting(
     listener: socket.socket, context: ssl.SSLContext, connection: Callable[[], BoundedHttp]
-) -> AsyncIterator[None]:
+) -> AsyncIterator[asyncio.Task[None]]:
     """Take connections within the block, each with a protocol of its own; then close the listener.
+
+    Yields the task that does, which ends by itself only with a defect: that is raised at the end of the block.
 
     A server of asyncio tells a protocol of its connection only once its handshake is done.
     """
     task = asyncio.create_task(_accept(listener, context, connection))
     try:
-        yield
+        yield task
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait([task])
         listener.close()
+    if not task.cancelled():
+        task.result()
 
 
 async def _accept(listener: socket.socket, context: ssl.SSLContext, connection: Callable[[], BoundedHttp]) -> None:

@@ -91,10 +91,10 @@ async def serve(
     server = _Server(config)
     connection = partial(http, config, server.server_state, {})
     serving = asyncio.create_task(server.serve(sockets=[] if context else [listener]))
-    async with accepting(listener, context, connection) if context else contextlib.nullcontext():
+    async with accepting(listener, context, connection) if context else contextlib.nullcontext() as taking:
         on_start()
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, stopping, taking or serving}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         await gateway.shut(grace_s)
     server.should_exit = True

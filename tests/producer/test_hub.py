@@ -1,9 +1,14 @@
 """What a follower hears."""
 
+import asyncio
+
 import pytest
+from redis.exceptions import NoPermissionError
 
 from producer import hub
 from producer.hub import HELD_BYTES, HELD_MESSAGES, Subscription
+from protocol import store
+from protocol.primary import came_along
 
 
 async def test_messages_come_in_order_and_a_doubt_replaces_what_came_before() -> None:
@@ -42,3 +47,28 @@ async def test_large_messages_send_a_slow_reader_to_the_log_sooner() -> None:
 async def test_silence_sends_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "SILENCE_S", 0.01)
     assert await Subscription().hear() is None
+
+
+async def test_a_subscription_that_is_refused_beside_a_message_is_an_error_of_redis() -> None:
+    """The hub makes its connection anew then; any other error would end it."""
+    heard = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            words = [await _word(reader) for _ in range(int(line[1:]))]
+            writer.write(heard + b"-NOPERM no\r\n" if words[0] == b"SUBSCRIBE" else b"+OK\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        redis = store.connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with redis.pubsub() as pubsub:
+            await pubsub.subscribe("c")
+            assert (await pubsub.get_message(timeout=5))["type"] == "subscribe"
+            with pytest.raises(NoPermissionError):
+                await came_along(pubsub)
+        await redis.aclose()
+
+
+async def _word(reader: asyncio.StreamReader) -> bytes:
+    size = int((await reader.readline())[1:])
+    return (await reader.readexactly(size + 2))[:-2]
