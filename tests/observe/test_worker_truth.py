@@ -23,7 +23,7 @@ FIGURES = {
     *("pending_prefill_tokens", "slow_streams_ratio"),
     *("prompt_tokens", "generated_tokens", "prefix_query_tokens", "prefix_hit_tokens"),
 }
-"""All but `memory_ratio`: a simulated engine takes none."""
+"""All but `memory_ratio` and `refusing`: a simulated engine takes none, and refuses nobody."""
 LONG = "a word " * 12_000
 """So many tokens that the simulated engine needs some steps for them, and takes nobody else meanwhile."""
 
@@ -61,6 +61,7 @@ def check(told: Scrape, record: WorkerRecord) -> set[str]:
         "prefilling_requests": report.prefilling,
         "pending_prefill_tokens": report.pending_prefill_tokens,
         "slow_streams_ratio": report.slow_share,
+        "refusing": float(report.refusing),
     }
     counters = {
         "prompt_tokens": report.prompt_tokens,

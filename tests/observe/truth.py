@@ -34,7 +34,7 @@ BY_REPORT = frozenset(
         *_named(
             "tokenfleet_worker_",
             "capacity_requests kv_capacity_tokens kv_ratio kv_used_tokens leases_lost_total load_score "
-            "memory_ratio pending_prefill_tokens prefilling_requests running_requests slow_streams_ratio "
+            "memory_ratio pending_prefill_tokens prefilling_requests refusing running_requests slow_streams_ratio "
             "state state_seconds_total waiting_requests",
         ),
         *_named(
