@@ -13,11 +13,11 @@ MAX_REGEXES_CHARS = 32_768
 """All of a body's together: reading so many takes 20 ms, in which a gateway does nothing else."""
 _TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 _PARTS = (
-    *("items", "prefixItems", "contains"),
-    *("additionalProperties",),
+    *("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"),
+    *("additionalProperties", "unevaluatedProperties", "propertyNames"),
     *("allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
 )
-_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 
 
 def check_constraints(body: JsonObject) -> None:

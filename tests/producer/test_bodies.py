@@ -153,10 +153,10 @@ def test_equal_bodies_have_equal_digests_whatever_their_order() -> None:
 
 BAD = [{"type": "nonsense"}, {"pattern": "("}, {"patternProperties": {"a{2,1}": {}}}]
 ONE = [
-    *("items", "prefixItems", "contains", "not", "if", "then", "else"),
-    *("additionalProperties", "allOf", "anyOf", "oneOf"),
+    *("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "not", "if", "then", "else"),
+    *("additionalProperties", "unevaluatedProperties", "propertyNames", "allOf", "anyOf", "oneOf"),
 ]
-NAMED = ["properties", "patternProperties", "$defs", "definitions"]
+NAMED = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"]
 
 
 @pytest.mark.parametrize("bad", BAD)
