@@ -12,6 +12,7 @@ from typing import Any
 
 # `re` has no public function that only reads a regex; by its name as text, as no stub knows it.
 _python: Any = import_module("re._parser")
+_Tree = Any
 # What these name differently in JavaScript is no error.
 _FOREIGN = (
     (re.compile(r"\\[pP]\{[^{}]*\}"), r"\\w"),
@@ -53,9 +54,9 @@ def compiles(regex: str) -> bool:
         return False
 
 
-def _behind(tree: Any) -> Iterator[tuple[int, int]]:
+def _behind(tree: _Tree) -> Iterator[tuple[int, int]]:
     """The widths of each look behind, least and most: Python's must be the same, which it sees when it compiles."""
-    rest: list[Any] = [tree]
+    rest = [tree]
     while rest:
         match rest.pop():
             case (_python.ASSERT | _python.ASSERT_NOT, (-1, below)):
