@@ -1,5 +1,6 @@
 """Request bodies: what is refused, by which field, and that the prompt is never repeated."""
 
+import time
 from typing import Any
 
 import pytest
@@ -148,3 +149,38 @@ def test_equal_bodies_have_equal_digests_whatever_their_order() -> None:
     completion = check(COMPLETIONS, {"model": "m", "prompt": "x"}, LIMIT).digest
     embedding = check(EMBEDDINGS, {"model": "m", "input": "x"}, LIMIT).digest
     assert len({one.digest, *others, completion, embedding}) == 5
+
+
+BAD = [{"type": "nonsense"}, {"pattern": "("}, {"patternProperties": {"a{2,1}": {}}}]
+ONE = [
+    *("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "not", "if", "then", "else"),
+    *("additionalProperties", "unevaluatedProperties", "propertyNames", "allOf", "anyOf", "oneOf"),
+]
+NAMED = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("keyword", [*ONE, *NAMED])
+def test_each_part_of_a_schema_is_checked(keyword: str, bad: dict[str, Any]) -> None:
+    parts: list[Any] = [{"b": ["c"], "a": bad}] if keyword in NAMED else [bad, [{}, bad]]
+    for part in parts:
+        assert refusal(CHAT, chat(guided_json={keyword: part})).startswith("guided_json: ")
+
+
+def test_properties_may_have_the_names_of_keywords() -> None:
+    check(CHAT, chat(guided_json={"properties": {"type": {"const": 1}, "pattern": {"enum": ["("]}}}), LIMIT)
+
+
+def test_patterns_of_other_dialects_are_for_an_engine_to_judge() -> None:
+    schema = {"items": {"pattern": r"^[\w-\.]+@([\w-]+\.)+[\w-]{2,4}$"}, "patternProperties": {r"(?<y>\d)\k<y>": {}}}
+    check(CHAT, chat(guided_json=schema, guided_regex="[^]"), LIMIT)
+
+
+def test_all_regexes_of_a_body_take_little_time() -> None:
+    wide = "(?i)" + "[\x00-\uffff]" * 1_600
+    began = time.process_time()
+    check(CHAT, chat(guided_json={"anyOf": [{"pattern": wide}] * 3}, guided_regex=wide), LIMIT)
+    assert time.process_time() - began < 0.5
+    many = {"anyOf": [{"pattern": "x" * 1_024}] * 32}
+    check(CHAT, chat(guided_json=many), LIMIT)
+    assert "over 32768 characters" in refusal(CHAT, chat(guided_json=many, guided_regex="a"))

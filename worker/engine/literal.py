@@ -2,13 +2,17 @@
 
 Its server renders a chat into one text and reads the special tokens of it, whoever wrote them: a message could end
 its own turn. So the template is rendered with a mark within each such text, and the prompt is cut there: no piece
-holds a whole one, and together they are the same text.
+holds a whole one, and together they are the same text. Where a message has several parts, a template may put them
+together without a sign between them, some after trimming each: a special token of two parts' text is cut as well.
 """
 
 import asyncio
+import re
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from protocol.wire import JsonObject
@@ -18,6 +22,8 @@ from worker.engine.openai_http import Upstream
 TIMEOUT_S = 60.0
 """Of a question: a body's 2 MiB are as many tokens as that at worst."""
 _NAMES = frozenset({"role", "type"})
+_TRIMS = (str, str.strip)
+"""What templates do to a part's text."""
 JsonValue = Any
 
 
@@ -68,14 +74,31 @@ def _is_plain(body: JsonObject) -> bool:
 
 
 async def _special(server: Upstream, messages: JsonValue) -> list[str]:
-    """The special tokens' texts in them, the longest first: whose numbers come only where special tokens are read."""
-    whole = "\n".join(_texts(messages))
-    read, plain = await asyncio.gather(_tokens(server, whole, special=True), _tokens(server, whole, special=False))
+    """The special tokens' texts in them, whose numbers come only where special tokens are read."""
+    found = await asyncio.gather(*(_special_in(server, text) for text in _readings(messages)))
+    return sorted({word for words in found for word in words})
+
+
+async def _special_in(server: Upstream, text: str) -> list[str]:
+    read, plain = await asyncio.gather(_tokens(server, text, special=True), _tokens(server, text, special=False))
     known = {token["id"] for token in plain}
     new = {token["piece"]: token["id"] for token in read if token["id"] not in known and _is_word(token["piece"])}
     # Beside a special token ordinary text may be cut otherwise too: by itself it is the same token again.
     alone = {token["id"] for token in await _tokens(server, "\n".join(new), special=False)} if new else set()
-    return sorted((word for word, number in new.items() if number not in alone), key=len, reverse=True)
+    return [word for word, number in new.items() if number not in alone]
+
+
+def _readings(messages: JsonValue) -> set[str]:
+    """All texts apart, and those of each message's parts together, as they are and trimmed."""
+    several = [parts for message in messages if len(parts := _parts(message)) > 1]
+    together = {"\n".join("".join(map(trim, parts)) for parts in several) for trim in _TRIMS} if several else set()
+    return {"\n".join(_texts(messages)), *together}
+
+
+def _parts(message: JsonObject) -> list[str]:
+    """The texts of its content's parts; none where the content is one text."""
+    content = message.get("content")
+    return [part.get("text") or "" for part in content] if isinstance(content, list) else []
 
 
 def _is_word(piece: object) -> bool:
@@ -107,13 +130,38 @@ def _texts(value: JsonValue) -> Iterator[str]:
             yield from _texts(member)
 
 
-def _marked(value: JsonValue, special: Sequence[str], mark: str) -> JsonValue:
+def _marked(messages: Sequence[JsonObject], special: Sequence[str], mark: str) -> list[JsonObject]:
+    # Looking ahead alone it finds each place where one begins, also within another.
+    words = re.compile(f"(?={'|'.join(map(re.escape, special))})")
+    marked: list[JsonObject] = _within(messages, words, mark)
+    for message, original in zip(marked, messages, strict=True):
+        if texts := _cut(_parts(original), words, mark):
+            parts = zip(message["content"], texts, strict=True)
+            message["content"] = [{**part, "text": text} if text else part for part, text in parts]
+    return marked
+
+
+def _within(value: JsonValue, words: re.Pattern[str], mark: str) -> JsonValue:
     if isinstance(value, str):
-        for word in special:
-            value = value.replace(word, word[:1] + mark + word[1:])
-        return value
+        return _cut([value], words, mark)[0]
     if isinstance(value, list):
-        return [_marked(member, special, mark) for member in value]
+        return [_within(member, words, mark) for member in value]
     if isinstance(value, dict):
-        return {name: one if name in _NAMES else _marked(one, special, mark) for name, one in value.items()}
+        return {name: one if name in _NAMES else _within(one, words, mark) for name, one in value.items()}
     return value
+
+
+def _cut(texts: Sequence[str], words: re.Pattern[str], mark: str) -> list[str]:
+    """The texts with a mark behind the first character of each word, also of one that goes on in the next texts.
+
+    There it is between no spaces, so that a template trims what it trimmed before.
+    """
+    cuts: list[set[int]] = [set() for _ in texts]
+    for trim in _TRIMS:
+        shown = [trim(text) for text in texts]
+        starts = list(accumulate(map(len, shown), initial=0))
+        for found in words.finditer("".join(shown)):
+            index = bisect_right(starts, found.start()) - 1
+            cuts[index].add(found.start() - starts[index] + texts[index].index(shown[index]) + 1)
+    places = [[0, *sorted(at), len(text)] for text, at in zip(texts, cuts, strict=True)]
+    return [mark.join(text[a:b] for a, b in pairwise(at)) for text, at in zip(texts, places, strict=True)]
