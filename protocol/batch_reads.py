@@ -106,9 +106,14 @@ def told(name: BatchName) -> Call[bool]:
     return Call(("ZREM", keys.BATCH_HOOKS, name.ref), bool)
 
 
-def strays(listed: Call[list[BatchName]]) -> Call[list[bytes]]:
-    """Those members of a list that can name no batch, of so many as the list's own call looks at."""
-    return Call(listed.command, lambda reply: [member for member in reply if not listed.parse([member])])
+def with_strays(listed: Call[list[BatchName]]) -> Call[tuple[list[BatchName], list[bytes]]]:
+    """What a list names, and those of the members that its call looks at that can name no batch."""
+    return Call(listed.command, lambda reply: _sorted_out(listed, reply))
+
+
+def _sorted_out(listed: Call[list[BatchName]], reply: Sequence[bytes]) -> tuple[list[BatchName], list[bytes]]:
+    names = listed.parse(reply)
+    return names, [] if len(names) == len(reply) else [member for member in reply if not listed.parse([member])]
 
 
 def strike(listed: Call[list[BatchName]], members: Sequence[bytes]) -> Call[int]:

@@ -19,6 +19,9 @@ from protocol.states import State
 SILENCE_S = 5.0
 """After so long without a notice, look at the jobs themselves."""
 MOST_SENDS = 3
+LOST = "lost", "the store lost the job several times"
+EXPIRED = "expired", "the job expired several times, though the batch's time was not over"
+"""The codes and texts of rows that were sent so often, and have no answer."""
 
 Resend = Callable[[Sequence[Todo]], Coroutine[Any, Any, None]]
 
@@ -111,7 +114,8 @@ class Collector:
         await self._results.forget([job for job, _, _ in here])
         if any(late) and over:
             self._on_expired()
-        await self._lost([*(job.row for job, ending in found if not ending), *again.values()])
+        await self._again([job.row for job, ending in found if not ending], LOST)
+        await self._again(list(again.values()), EXPIRED)
 
     @property
     def _over(self) -> bool:
@@ -160,7 +164,7 @@ class Collector:
         standings = await self._results.standings([handle for _, handle in sent])
         found = list(zip(sent, standings, strict=True))
         await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
-        await self._lost([row for (row, _), standing in found if standing is None])
+        await self._again([row for (row, _), standing in found if standing is None], LOST)
 
     def _withdrawn(self, job: Ended, outcome: Outcome) -> bool:
         """Whether it was an earlier run that cancelled the job, when it was broken off: the row still waits."""
@@ -183,8 +187,8 @@ class Collector:
         )
         return job.row, rows.answered(job.handle.own_id, outcome), finished
 
-    async def _lost(self, lost: Sequence[Todo]) -> None:
-        """Redis has them no more: submit them again, but not for ever, and while others are collected.
+    async def _again(self, lost: Sequence[Todo], why: tuple[str, str]) -> None:
+        """Their jobs are gone without an answer: submit them again, but not for ever, and while others are collected.
 
         Those without a place in the window have not been sent by this run yet.
 
@@ -198,7 +202,7 @@ class Collector:
             if not pending or own_id in under_way:
                 continue
             if pending.sent >= MOST_SENDS:
-                self._desk.refuse(row, "lost", "the store lost the job several times", for_good=False)
+                self._desk.refuse(row, *why, for_good=False)
                 self._window.remove(own_id, row.number)
             else:
                 again[own_id] = row

@@ -1,24 +1,30 @@
 """Batches as their users see them: lists, watching, parts of results, tenants, deleting, retention."""
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from producer.batch import run_batch
 from producer.batch.service import chores
 from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
-from protocol import batch_reads, reads
+from protocol import batch_reads, keys, reads
 from protocol.batches import BatchName, BatchStatus
-from protocol.call import run
+from protocol.call import Call, run
 from protocol.errors import BatchActive, InvalidRequest, SetupError, UnknownBatch, UnknownFile
 from protocol.settings import Settings
 from tests.producer.batch_files import row, until_queued
 from tests.producer.served import TERMS, counts, owned, seen, submitted, wrote
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.waiting import eventually
+
+READS = ("zrevrange", "zrangebyscore", "hgetall")
 
 
 async def test_results_so_far(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:
@@ -58,6 +64,62 @@ async def test_results_in_the_inputs_order(
         await eventually(task.done)
     assert [line["custom_id"] async for line in stored.batches.results(name.id)] == ["r0", "r1", "r2", "r3"]
     assert "r0" not in early
+
+
+async def test_results_so_far_are_there_while_an_ordered_batch_is_finalised(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    """Its output is whole and the file that grew is gone before its record says so."""
+    name = await submitted(stored, source, row("a", "refuse 400"), row("b", "say b"), order="input")
+    place = store.workplace(name)
+    async with serving(worker):
+        with place.held():
+            await run_batch(
+                stored, source, place.output, errors=place.errors, batch_id=name.id, order="input", keep=True
+            )
+    assert [line["custom_id"] async for line in stored.batches.results(name.id, partial=True)] == ["b", "a"]
+
+
+@asynccontextmanager
+async def counted(redis: Redis) -> AsyncIterator[Counter[str]]:
+    """The lists and records that Redis was asked for in a block."""
+
+    async def asked() -> Counter[str]:
+        told: dict[str, dict[str, int]] = await redis.info("commandstats")
+        return Counter({name: told.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in READS})
+
+    count, before = Counter[str](), await asked()
+    yield count
+    count.update(await asked() - before)
+
+
+async def test_each_list_is_read_once(valkey: Redis, store: FileStore, source: Path) -> None:
+    async with Fleet(redis=valkey, tenant="t", settings=Settings(store=store.folder)) as fleet:
+        names = {await submitted(fleet, source, row("a")) for _ in range(3)}
+        async with counted(valkey) as count:
+            assert {record.name for record in await fleet.batches.list()} == names
+        assert count == {"zrevrange": 1, "hgetall": 3}, "none is looked for behind the last"
+        async with counted(valkey) as count:
+            assert set((await chores.due(valkey)).idle) == names
+        assert count == {"zrangebyscore": 3}
+
+
+async def test_pages_are_full_whatever_a_hand_wrote_into_the_list(stored: Fleet, redis: Redis, source: Path) -> None:
+    names = [await submitted(stored, source, row("a")) for _ in range(3)]
+    await run(redis, Call(("ZADD", keys.batches("t"), 9e15, "nonsense", 8e15, "more"), int))
+    assert {record.name for record in await stored.batches.list(limit=3)} == {*names}
+    assert await run(redis, Call(("ZCARD", keys.batches("t")), int)) == 3
+    assert len(await stored.batches.list(limit=2)) == 2
+    await run(redis, Call(("DEL", keys.batch(names[2])), int))
+    assert [record.name for record in await stored.batches.list(limit=1)] == [names[1]], "another in its place"
+    assert await stored.batches.list(limit=0) == []
+
+
+async def test_watching_tells_each_look_where_that_is_asked_for(stored: Fleet, source: Path) -> None:
+    name = await submitted(stored, source, row("a"))
+    looks = stored.batches.watch(name.id, every_s=0.005, each=True)
+    assert await anext(looks) == await anext(looks)
+    await looks.aclose()
 
 
 async def test_watching_tells_each_change_to_the_end(

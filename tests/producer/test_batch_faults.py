@@ -108,6 +108,25 @@ async def test_a_row_that_the_store_loses_again_and_again_gets_an_error(
     assert by_id(target)["r0"]["error"]["code"] == "lost"
 
 
+async def test_a_row_that_expires_again_and_again_gets_an_error_that_says_so(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient(monkeypatch)
+    source, target = files
+    source.write_text(row("r0"))
+    running = asyncio.create_task(run_batch(fleet, source, target, deadline=600))
+
+    async def expire() -> bool:
+        for attempt in await worker.take():
+            await attempt.end(Outcome(state=State.EXPIRED))
+        return running.done()
+
+    await eventually(expire)
+    assert (await running).rows_failed == 1
+    error = by_id(target)["r0"]["error"]
+    assert (error["code"], "expired several times" in error["message"]) == ("expired", True)
+
+
 async def test_a_job_that_two_notices_tell_of_gives_its_answer(
     fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
 ) -> None:

@@ -128,6 +128,21 @@ def test_creating_twice_is_one_batch(driver: Driver) -> None:
     assert driver.run(batch_reads.batch_ids("t", 10)) == [NAME]
 
 
+def test_what_a_gateway_wrote_before_there_was_an_order_is_the_same_batch(driver: Driver) -> None:
+    created(driver)
+    older = SPEC.model_dump_json(exclude={"order"})
+    driver.run(Call(("HSET", keys.batch(NAME), "spec", older), int))
+    assert not created(driver)
+    assert record(driver).spec == SPEC
+    with pytest.raises(ConflictingId):
+        created(driver, order="input")
+
+
+def test_an_order_that_is_asked_for_stands_in_the_record(driver: Driver) -> None:
+    created(driver, order="input")
+    assert record(driver).spec.order == "input"
+
+
 def test_a_tenant_has_so_many_batches(driver: Driver) -> None:
     driver.run(functions.batch_create(NAME, SPEC, most=1))
     with pytest.raises(QueueFull):

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Ran
@@ -16,10 +17,13 @@ from producer.batch.service.serve import serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
 from protocol import keys
-from protocol.batches import BatchName
+from protocol.batches import BatchName, BatchStatus
+from protocol.settings import Settings
 from tests.producer.batch_files import row
 from tests.producer.tiny import TinyWorker, serving
+from tests.support.servers import Server
 from tokenfleet.cli import main as cli
+from tokenfleet.cli.batch import watch
 from tokenfleet.cli.exits import Exit
 
 
@@ -221,3 +225,21 @@ def test_the_runner_needs_a_store_and_a_sound_secret(store: FileStore, monkeypat
     monkeypatch.delenv("TOKENFLEET_STORE")
     code, told = runner()
     assert (code, "no store is set" in told) == (Exit.INVALID, True)
+
+
+async def test_watching_begins_when_redis_is_back(server: Server, tmp_path: Path) -> None:
+    """What it asks first of all is as patient as the rest."""
+    store, source = FileStore(tmp_path), tmp_path / "in.jsonl"
+    source.write_text(row("a", "say a"))
+    settings = Settings(redis_url=server.url, store=tmp_path, redis_patience_s=20)
+    async with Fleet(settings=settings) as fleet:
+        name = (await fleet.batches.submit(source)).name
+        await fleet.batches.cancel(name.id)
+        await serve(fleet, store, name, Terms())
+        server.kill(written=True)
+        with click.Context(watch.command):
+            watching = asyncio.create_task(watch._watch(fleet, name.id))
+            ended, _ = await asyncio.wait({watching}, timeout=0.3)
+            assert not ended
+            server.start()
+            assert (await watching).status is BatchStatus.CANCELLED

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
+from protocol.settings import Admission
 from tokenfleet.cli import main as cli
 
 TRACE = "timestamp_ms,client,input_length,output_length\n" + "".join(f"{n * 50},1,{200 + n},20\n" for n in range(60))
@@ -38,6 +40,12 @@ def test_tables_for_people(trace: str) -> None:
     output = simulate("--trace", trace, "--policy", "all", "--scale", "2").output
     for part in ("calls ×2: 60 requests", "goodput", "load-score", "w4"):
         assert part in output
+
+
+def test_each_admission_can_be_chosen(trace: str) -> None:
+    """Those of the setting: what one of them does is the scheduler's to test."""
+    for admission in get_args(Admission):
+        assert simulate("--trace", trace, "--limit", "5", "--admission", admission).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ class _Within(click.FloatRange):
 @click.option("--sim-profile", default="h100-8b", show_default=True, help="Whose step times the workers have.")
 @click.option("--policy", "policies", default="predictive", show_default=True, help="Several with commas, or all.")
 @click.option(
-    "--admission", type=click.Choice(["refuse", "best_effort"]), help="Of online requests.  [default: the setting]"
+    "--admission",
+    type=click.Choice(["refuse", "deadline", "best_effort"]),
+    help="Of online requests.  [default: the setting]",
 )
 @click.option("--report-ms", type=_Within(1, 3_600_000), default=50.0, show_default=True, help="Between load reports.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Equal seeds, equal outcomes.")

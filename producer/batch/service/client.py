@@ -125,9 +125,13 @@ class Batches:
                 raise UnknownBatch("there is no such batch to list from")
             start = place + 1
         found: list[BatchRecord] = []
-        while len(found) < limit and (names := await self._patient(partial(self._names, limit, start))):
+        more = limit > 0
+        while more:
+            names = await self._patient(partial(self._names, limit, start))
             found += await self._patient(partial(records_of, self._fleet.redis, names, _quiet))
             start += len(names)
+            # A shorter page is the last.
+            more = len(names) == limit and len(found) < limit
         return found[:limit]
 
     async def cancel(self, batch_id: str) -> BatchRecord:
@@ -157,20 +161,23 @@ class Batches:
             await asyncio.to_thread(self._forget_file, str(file_id))
         await asyncio.to_thread(store.workplace(record.name).clear)
 
-    async def watch(self, batch_id: str, every_s: float = LOOK_S) -> AsyncGenerator[BatchRecord, None]:
-        """The batch, again whenever it has changed, until it has ended.
+    async def watch(
+        self, batch_id: str, every_s: float = LOOK_S, *, each: bool = False
+    ) -> AsyncGenerator[BatchRecord, None]:
+        """The batch, again whenever it has changed, until it has ended; with `each` at every look, changed or not.
 
         Raises (while iterating):
             UnknownBatch: there is none, or no more.
         """
         last: BatchRecord | None = None
-        while last is None or not last.status.terminal:
+        while True:
             record = await self.get(batch_id)
-            if record != last:
+            if each or record != last:
                 yield record
-                last = record
-            else:
-                await asyncio.sleep(every_s)
+            if record.status.terminal:
+                return
+            last = record
+            await asyncio.sleep(every_s)
 
     async def results(self, batch_id: str, *, partial: bool = False) -> AsyncGenerator[JsonObject, None]:
         """Output lines, then error lines, as objects; with `partial` those that are there already.
@@ -188,8 +195,7 @@ class Batches:
         record, store = await self.get(batch_id), self._store
         if not record.status.terminal and not partial:
             raise BatchActive("the batch has not ended", "Ask for what is there with --partial.")
-        for path in await asyncio.to_thread(_result_files, store, record):
-            lines = whole_lines(path)
+        for lines in await asyncio.to_thread(_parts, store, record):
             while block := await asyncio.to_thread(_some, lines):
                 for line in block:
                     yield line
@@ -242,12 +248,19 @@ class Batches:
             self._store.delete(self._tenant, file_id)
 
 
-def _result_files(store: FileStore, record: BatchRecord) -> list[Path]:
+def _parts(store: FileStore, record: BatchRecord) -> list[Iterator[bytes]]:
     tenant, place = record.name.tenant, store.workplace(record.name)
     if not record.status.terminal:
         ordered = record.spec.order == "input"
-        return [Outlet(path).work(ordered=ordered) for path in (place.output, place.errors)]
-    return [store.path(tenant, file_id) for file_id in (record.output_file_id, record.error_file_id) if file_id]
+        return [_so_far(Outlet(path), ordered=ordered) for path in (place.output, place.errors)]
+    ids = [file_id for file_id in (record.output_file_id, record.error_file_id) if file_id]
+    return [whole_lines(store.path(tenant, file_id)) for file_id in ids]
+
+
+def _so_far(outlet: Outlet, *, ordered: bool) -> Iterator[bytes]:
+    """The lines of an output that grows; it takes the place of the file that lines are appended to before the end."""
+    work = outlet.work(ordered=ordered)
+    yield from whole_lines(work if work.exists() else outlet.path)
 
 
 def _some(lines: Iterator[bytes]) -> list[bytes]:

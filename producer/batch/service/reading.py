@@ -24,10 +24,12 @@ async def names_in(redis: Redis, listed: Call[list[BatchName]], logger: Filterin
     """
     key = listed.command[1]
     try:
-        while strays := await run(redis, batch_reads.strays(listed)):
+        while True:
+            names, strays = await run(redis, batch_reads.with_strays(listed))
+            if not strays:
+                return names
             logger.warning("batch_unreadable", key=key, code="invalid_id", count=len(strays))
             await run(redis, batch_reads.strike(listed, strays))
-        return await run(redis, listed)
     except WrongType as error:
         logger.warning("batch_unreadable", key=key, code=error.code, count=1)
         return []

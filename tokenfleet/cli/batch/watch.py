@@ -52,17 +52,14 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
     from rich.console import Console
 
     from producer.batch.progress import Watcher
-    from producer.batch.service.client import LOOK_S
     from protocol.batches import BatchStatus
     from tokenfleet.batch_progress import LateWarning
 
-    last: BatchRecord | None = None
-    record = await fleet.batches.get(batch_id)
-    if not record.status.terminal:
-        await tell_if_none(fleet)
-    watcher, now_s = None, await _clock(fleet)
+    watcher, last, now_s = None, None, await _clock(fleet)
     warning = LateWarning(Console(stderr=True, highlight=False, markup=False, emoji=False))
-    while True:
+    async for record in fleet.batches.watch(batch_id, each=True):
+        if last is None and not record.status.terminal:
+            await tell_if_none(fleet)
         news = None
         if record.status is BatchStatus.IN_PROGRESS:
             watcher = watcher or Watcher(record, now_s())
@@ -70,10 +67,8 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
             warning.look(news := watcher.look(record, now_s()))
         if record != last:
             _print(record, news)
-        if record.status.terminal:
-            return record
-        await asyncio.sleep(LOOK_S)
-        last, record = record, await fleet.batches.get(batch_id)
+        last = record
+    return record
 
 
 def _print(record: "BatchRecord", news: "Progress | None") -> None:
@@ -87,9 +82,10 @@ def _print(record: "BatchRecord", news: "Progress | None") -> None:
 
 async def _clock(fleet: "Fleet") -> "Callable[[], float]":
     """Redis's time, by which batches expire; in seconds since 1970."""
-    from protocol.call import run
+    from protocol.call import patiently, run
     from protocol.reads import store_time_ms
 
     loop = asyncio.get_running_loop()
-    ahead_s = await run(fleet.redis, store_time_ms()) / 1000 - loop.time()
+    now_ms = await patiently(lambda: run(fleet.redis, store_time_ms()), fleet.settings.redis_patience_s)
+    ahead_s = now_ms / 1000 - loop.time()
     return lambda: loop.time() + ahead_s
