@@ -19,7 +19,9 @@ ENDED = {"completed", "failed", "expired", "cancelled"}
 
 async def web(url: str) -> None:
     """Streams at a steady rate and one batch after the other, for ever."""
-    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=AT_ONCE)) as session:
+    # A connection that is kept may be closed by the gateway at the moment when it is used again.
+    connector = aiohttp.TCPConnector(limit=AT_ONCE, force_close=True)
+    async with aiohttp.ClientSession(url, connector=connector) as session:
         await _ready(session)
         for _ in range(3):
             await asyncio.gather(*(_stream(session, number) for number in range(AT_ONCE)))
