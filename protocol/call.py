@@ -90,14 +90,16 @@ def _refusal(error: Exception, text: str) -> FleetError:
 async def heed_cancel(reply: Awaitable[R]) -> R:
     """Await something of redis-py's; a cancellation that came meanwhile is raised even when it was swallowed there.
 
-    Before Python 3.12 `asyncio.wait_for`, which redis-py and fakeredis use, swallows one that comes with the reply.
+    Before Python 3.12 `asyncio.wait_for`, which redis-py and fakeredis use, swallows one that comes with the reply, or
+    with the connection's end: whoever is patient would go on after it.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
-    value = await reply
-    if task and task.cancelling() > before:
-        raise asyncio.CancelledError
-    return value
+    try:
+        return await reply
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 async def run(redis: Redis, call: Call[T]) -> T:

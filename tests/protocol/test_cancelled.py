@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as NoConnection
 
 from protocol import store
-from protocol.call import Call, run, run_all
+from protocol.call import Call, heed_cancel, run, run_all
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.support.waiting import eventually
@@ -23,6 +25,25 @@ async def direct(server: Server) -> AsyncIterator[Redis]:
     client = store.connect(server.url)
     yield client
     await client.aclose()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_cancellation_that_comes_with_a_commands_end_is_heeded(fails: bool) -> None:
+    begun = asyncio.Event()
+
+    async def swallowing() -> None:
+        """As `asyncio.wait_for` before Python 3.12, when what it waits for ends at the same moment."""
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        if fails:
+            raise NoConnection("the server went away")
+
+    asking = asyncio.create_task(heed_cancel(swallowing()))
+    await begun.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
 
 
 def names() -> list[str]:

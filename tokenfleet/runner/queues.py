@@ -1,5 +1,6 @@
 """arq as the batch runner has it: JSON instead of pickle, our own connections, and locks that a lease may break."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,19 @@ def _worker(
         job_serializer=wire.dumps,
         job_deserializer=wire.loads,
     )
+
+
+def living(worker: Worker) -> list[asyncio.Task[Any]]:
+    """What arq runs for a worker: its poll, and a task around each job."""
+    tasks = [worker.main_task, *worker.tasks.values()]
+    return [task for task in tasks if task and not task.done()]
+
+
+def untold(worker: Worker) -> list[asyncio.Task[Any]]:
+    """Those of `living` that may be cancelled once more: not where the job itself knows already."""
+    told = {job_id for job_id, job in worker.job_tasks.items() if job.cancelling()}
+    kept = {task for job_id, task in worker.tasks.items() if job_id in told}
+    return [task for task in living(worker) if task not in kept]
 
 
 async def ask_to_run(redis: ArqRedis, name: BatchName) -> None:

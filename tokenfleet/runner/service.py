@@ -35,7 +35,7 @@ EACH_SECOND = frozenset(range(60))
 CALL_S = 10.0
 """How long the webhook may take to answer."""
 AGAIN_S = 1.0
-"""Between Redis's failure and the next look at it."""
+"""Between Redis's failure and the next look at it; and between two tries to stop what did not hear of the first."""
 LIVING_S = 15.0
 """Between two looks at the fleet's batches, to count them; Prometheus asks no more often."""
 MOST_CALLS = 8
@@ -209,7 +209,22 @@ async def _work(workers: Sequence[Worker]) -> None:
             if task.done():
                 task.result()
     finally:
-        jobs = [task for worker in workers for task in (*worker.tasks.values(), worker.main_task) if task]
-        for task in (*working, *jobs):
+        for task in working:
             task.cancel()
-        await asyncio.gather(*working, *jobs, return_exceptions=True)
+        await _stop(workers)
+        await asyncio.gather(*working, return_exceptions=True)
+
+
+async def _stop(workers: Sequence[Worker]) -> None:
+    """Cancel all that arq runs, until it has ended.
+
+    Before Python 3.12 redis-py may swallow a cancellation, and arq does not look: its poll would go on for ever, and
+    begin the batches anew that were just handed over. A job that was told is left alone: it hands its batch over.
+    """
+    ended: set[asyncio.Task[Any]] = set()
+    while living := {task for worker in workers for task in queues.living(worker)}:
+        for task in (task for worker in workers for task in queues.untold(worker)):
+            task.cancel()
+        done, _ = await asyncio.wait(living, timeout=AGAIN_S)
+        ended |= done
+    await asyncio.gather(*ended, return_exceptions=True)
