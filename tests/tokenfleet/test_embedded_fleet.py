@@ -6,9 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from redis.asyncio import Redis
 
 from producer.fleet import Fleet
-from protocol.errors import WaitTimeout
+from protocol.errors import StoreUnavailable, WaitTimeout
 from protocol.states import State
 from tests.support.waiting import eventually
 from tokenfleet.up.commands import FleetOptions
@@ -82,3 +83,18 @@ async def test_ready_says_what_does_not_run(tmp_path: Path) -> None:
     async with EmbeddedFleet(options) as fleet:
         with pytest.raises(WaitTimeout, match="was not ready within 2 s"):
             await fleet.ready(2)
+
+
+async def test_a_redis_that_has_no_time_to_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that load take all cores."""
+    async with EmbeddedFleet(OPTIONS) as fleet:
+        joined, left = fleet._joined, [StoreUnavailable("no answer")] * 2
+
+        async def late(redis: Redis, since_ms: int) -> set[str]:
+            if left:
+                raise left.pop()
+            return await joined(redis, since_ms)
+
+        monkeypatch.setattr(fleet, "_joined", late)
+        await fleet.ready(READY_S)
+        assert not left

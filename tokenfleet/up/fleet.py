@@ -122,15 +122,27 @@ class EmbeddedFleet:
             async with asyncio.timeout(timeout):
                 await store.wait_until_up(redis, timeout, lambda: None)
                 since = await run(redis, reads.store_time_ms())
-                while len(await self._joined(redis, since)) < self.options.workers:  # noqa: ASYNC110 - they tell Redis
+                while len(await self._seen(redis, since)) < self.options.workers:  # noqa: ASYNC110 - they tell Redis
                     await asyncio.sleep(POLL_S)
         except (TimeoutError, StoreUnavailable):
-            down = sorted(set(self._children) - set(self.pids()))
+            down = self._down()
             msg = f"the fleet was not ready within {timeout:g} s"
             hint = f"Not running at the moment: {', '.join(down)}." if down else "See its log."
             raise WaitTimeout(msg, hint) from None
         finally:
             await redis.aclose()
+
+    def _down(self) -> list[str]:
+        return sorted(set(self._children) - set(self.pids()))
+
+    async def _seen(self, redis: Redis, since_ms: int) -> set[str]:
+        """As `_joined`; nobody while engines that load leave Redis no time to answer."""
+        try:
+            return await self._joined(redis, since_ms)
+        except StoreUnavailable:
+            if self._down():
+                raise
+            return set()
 
     async def _joined(self, redis: Redis, since_ms: int) -> set[str]:
         """Labels of the workers that are ready and reported since then; earlier lives may still hold a lease."""
