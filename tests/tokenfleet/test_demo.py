@@ -28,7 +28,15 @@ def test_the_prompts_are_a_valid_batch() -> None:
 
 def fleet_processes() -> set[psutil.Process]:
     """Those that run below this one; other tests' fixtures may have some."""
-    return {child for child in psutil.Process().children(recursive=True) if "tokenfleet" in " ".join(child.cmdline())}
+    return {child for child in psutil.Process().children(recursive=True) if "tokenfleet" in command_of(child)}
+
+
+def command_of(process: psutil.Process) -> str:
+    """Empty when it has ended, which any may do meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def test_it_shows_a_batch_and_a_chat_that_overtakes_it() -> None:
