@@ -23,6 +23,7 @@ REDIS_PERCENT = 1.0
 RESIDENT_PERCENT = 3.0
 TELL_EACH_S = 60.0
 MIB = 2**20
+VALKEY = "valkey"
 Sampled = dict[str, Series]
 
 
@@ -87,7 +88,7 @@ async def _sample(
     resident: Sampled = defaultdict(Series)
     descriptors: Sampled = defaultdict(Series)
     server = await run(redis, Call(("INFO", "server"), lambda told: int(told["process_id"])))
-    watched = processes | {"valkey": psutil.Process(server)}
+    watched = processes | {VALKEY: psutil.Process(server)}
     loop = asyncio.get_running_loop()
     begin = tell_s = loop.time()
     while loop.time() < begin + seconds:
@@ -97,7 +98,7 @@ async def _sample(
             if process.status() == psutil.STATUS_ZOMBIE:
                 raise SystemExit(f"{name} has ended")
             resident[name].values.append(float(process.memory_info().rss))
-            descriptors[name].values += _descriptors(process)
+            descriptors[name].values += _descriptors(process, rewrites=name == VALKEY)
         if loop.time() >= tell_s:
             tell_s += TELL_EACH_S
             sizes = ", ".join(f"{name} {series.values[-1] / MIB:.1f}" for name, series in resident.items())
@@ -105,10 +106,11 @@ async def _sample(
     return memory, resident, descriptors
 
 
-def _descriptors(process: psutil.Process) -> list[float]:
+def _descriptors(process: psutil.Process, *, rewrites: bool) -> list[float]:
     """How many are open; nothing while a child writes the append-only file anew: its pipe is held until it ends."""
-    before, count, after = process.children(), process.num_fds(), process.children()
-    return [] if before or after else [float(count)]
+    before = rewrites and process.children()
+    count = float(process.num_fds())
+    return [] if before or (rewrites and process.children()) else [count]
 
 
 if __name__ == "__main__":
