@@ -198,6 +198,10 @@ class Stage:
         """Wait until so many workers take jobs, and were heard after the gap that a scheduler's first tick is."""
 
         async def enough() -> bool:
+            # Before its first tick nobody knows of a gap.
+            scheduled = any(role.name == "scheduler" for role in self.roles)
+            if scheduled and not await run(self.fleet.redis, Call(("EXISTS", keys.leader(Shard(MODEL))), bool)):
+                return False
             return sum([await self._is_heard(worker) for worker in await self.workers()]) >= count
 
         await eventually(enough, timeout_s)
