@@ -199,7 +199,7 @@ class Stage:
 
         async def enough() -> bool:
             # Before its first tick nobody knows of a gap.
-            scheduled = any(role.name == "scheduler" for role in self.roles)
+            scheduled = any(role.name == "scheduler" and role.code is None for role in self.roles)
             if scheduled and not await run(self.fleet.redis, Call(("EXISTS", keys.leader(Shard(MODEL))), bool)):
                 return False
             return sum([await self._is_heard(worker) for worker in await self.workers()]) >= count
