@@ -1,6 +1,6 @@
-"""What it costs to be watched: CPU time of scheduler and worker for a job and for a token, metrics and traces on
-against off. Viewers of the page or of `top` are not part of it: they read Redis, and ask neither of the two.
+"""What it costs to be watched: CPU of scheduler and worker a job and a token, metrics and traces on against off.
 
+Viewers of the page or of `top` are not part of it: they read Redis, and ask neither of the two.
 Both sides run the same load at the same time, on fleets and servers of their own: whatever else this machine does hits
 both alike, and a round's ratio says more than its figures. While it is on, each role serves its metrics, and they are
 scraped at the begin and every 15 s, as deploy/observe/prometheus.yml has it. What a first scrape loads is not counted.
