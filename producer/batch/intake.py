@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from producer.batch import source
 from producer.batch.judge import Judge, Judged, Rules
@@ -102,7 +101,7 @@ def _take_in(path: Path, taker: "_Taker", spool: Path | None, stopped: Callable[
     before = source.stamp(path)
     readable = path if source.in_place(path) else spool
     copy = None if source.in_place(path) else spool
-    with source.reading(path) as reader, _spooling(copy) as keep:
+    with source.reading(path, stopped) as reader, _spooling(copy) as keep:
         digest = _pass(reader, taker, keep, stopped, to_end=source.repeatable(path))
     if source.stamp(path) != before:
         raise InputChanged(f"{path} was written to while it was read", "Begin anew once it is whole.")
@@ -112,7 +111,7 @@ def _take_in(path: Path, taker: "_Taker", spool: Path | None, stopped: Callable[
 
 
 def _pass(
-    reader: BinaryIO, taker: "_Taker", keep: Callable[[bytes], None], stopped: Callable[[], bool], *, to_end: bool
+    reader: source.Reader, taker: "_Taker", keep: Callable[[bytes], None], stopped: Callable[[], bool], *, to_end: bool
 ) -> str:
     """All of it; its SHA-256. Once the taker is full, what can be read again is read on for that alone."""
     digest, splitter = hashlib.sha256(), LineSplitter(longest_line(taker.rules.max_body_bytes))

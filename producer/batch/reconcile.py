@@ -205,7 +205,7 @@ def _lines(path: Path) -> Iterator[Sequence[Line | BadRow]]:
     splitter = LineSplitter(LONGEST_LINE_BYTES)
     with source.reading(path) as reader:
         try:
-            for data in source.blocks(reader, lambda: False):
+            for data in source.blocks(reader):
                 yield splitter.feed(data)
         except source.UNREADABLE as error:
             yield [splitter.unreadable(source.why(error))]

@@ -2,13 +2,14 @@
 
 import gzip
 import hashlib
+import os
 import select
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from producer.batch.records import Facts
 from protocol.errors import InputChanged, SetupError
@@ -21,6 +22,36 @@ BROKEN = b"broken"
 """Stands in a digest for what could not be read."""
 UNREADABLE = (OSError, EOFError, zlib.error)
 """What reading on can raise."""
+
+
+def never() -> bool:
+    """For whoever is not stopped."""
+    return False
+
+
+class Reader(Protocol):
+    """What blocks of an input are read from."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most `size` bytes, as soon as there are some; none at the end."""
+        ...
+
+
+class Patient:
+    """A file, or a pipe whose silence keeps no stop waiting: once `stopped`, there is no more to read."""
+
+    def __init__(self, file: BinaryIO, stopped: Callable[[], bool] = never) -> None:
+        """Read an open file."""
+        self._file, self._stopped = file, stopped
+
+    def read(self, size: int) -> bytes:
+        """What there is, as soon as there is some: a plain `read` of a pipe would wait for a whole block."""
+        while not self._stopped():
+            if not _silent(self._file):
+                return cast("bytes", getattr(self._file, "read1", self._file.read)(size))
+        return b""
+
+    read1 = read
 
 
 def in_place(source: Path) -> bool:
@@ -42,7 +73,7 @@ def stamp(source: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def reading(source: Path) -> Iterator[BinaryIO]:
+def reading(source: Path, stopped: Callable[[], bool] = never) -> Iterator[Reader]:
     """The readable input for the length of a block.
 
     Raises:
@@ -51,29 +82,35 @@ def reading(source: Path) -> Iterator[BinaryIO]:
     if str(source) == STANDARD:
         if sys.stdin is None:
             raise SetupError("stdin is closed", "Name a file.")
-        yield sys.stdin.buffer
+        yield Patient(sys.stdin.buffer, stopped)
         return
+    with opened(source) as file:
+        patient = Patient(file, stopped)
+        yield cast("Reader", gzip.GzipFile(fileobj=cast("BinaryIO", patient))) if _packed(source) else patient
+
+
+def opened(source: Path) -> BinaryIO:
+    """A file, open for reading. A pipe that nobody writes to yet is not waited for: it is silent.
+
+    Raises:
+        SetupError: that can't be done.
+    """
     try:
-        file = source.open("rb")
+        at_once = os.O_NONBLOCK if source.is_fifo() else 0
+        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | at_once)
+        os.set_blocking(fd, True)
+        return os.fdopen(fd, "rb")
     except OSError as error:
         raise SetupError(f"{source} can't be opened: {error.strerror}") from None
-    with file:
-        yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if _packed(source) else file
 
 
-def blocks(reader: BinaryIO, stopped: Callable[[], bool]) -> Iterator[bytes]:
+def blocks(reader: Reader, stopped: Callable[[], bool] = never) -> Iterator[bytes]:
     """What there is, as it comes, until the end or until `stopped`.
 
     Raises:
         OSError, EOFError, zlib.error: it can't be read on; see `why`.
     """
-    while not stopped():
-        if _silent(reader):
-            continue
-        # A plain `read` of a pipe would wait for a whole block.
-        data: bytes = reader.read1(BLOCK_BYTES) if hasattr(reader, "read1") else reader.read(BLOCK_BYTES)
-        if not data:
-            return
+    while not stopped() and (data := reader.read1(BLOCK_BYTES)):
         yield data
 
 
@@ -104,7 +141,7 @@ def check_unchanged(facts: Facts, source: str | Path) -> None:
     digest = hashlib.sha256()
     with reading(path) as reader:
         try:
-            for data in blocks(reader, lambda: False):
+            for data in blocks(reader):
                 digest.update(data)
         except UNREADABLE:
             digest.update(BROKEN)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import BinaryIO, Literal, Protocol, TypeVar
 
 from producer.batch.claim import Claim, Usage, alone
 from producer.batch.workplace import Workplace
@@ -27,6 +27,14 @@ STRAY_S = 86_400.0
 PURPOSES = ("batch", "batch_output")
 Purpose = Literal["batch", "batch_output"]
 _PACKED, _FACTS = ".gz", ".json"
+
+
+class Source(Protocol):
+    """What a file's content is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class FileStore:
         self._now = now
 
     def put(
-        self, tenant: str, source: BinaryIO, filename: str, purpose: Purpose = "batch", claim: Claim | None = None
+        self, tenant: str, source: Source, filename: str, purpose: Purpose = "batch", claim: Claim | None = None
     ) -> StoredFile:
         """Keep all that `source` has, which `claim` may refuse before.
 

@@ -5,7 +5,7 @@ import json
 import tracemalloc
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from producer.batch import run_batch
 from producer.batch.lines import BadRow, Line, LineSplitter, Row, longest_line, parse
-from producer.batch.source import blocks
+from producer.batch.source import Reader, blocks
 from producer.fleet import Fleet
 from protocol.errors import BatchInvalid, OutputFailed
 from tests.input.values import CANARY, chat, nested, values
@@ -86,11 +86,11 @@ async def test_a_line_beyond_the_limit_is_one_bad_row(fleet: Fleet, tmp_path: Pa
 
 def test_a_gzip_bomb_is_never_held_in_memory() -> None:
     bomb = gzip.compress(b"\0" * 30_000_000)
-    reader = cast("BinaryIO", gzip.GzipFile(fileobj=BytesIO(bomb)))
+    reader = cast("Reader", gzip.GzipFile(fileobj=BytesIO(bomb)))
     tracemalloc.start()
     try:
         splitter = LineSplitter(LIMIT)
-        found = [line for data in blocks(reader, lambda: False) for line in splitter.feed(data)] + splitter.end()
+        found = [line for data in blocks(reader) for line in splitter.feed(data)] + splitter.end()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

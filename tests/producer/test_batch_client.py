@@ -1,5 +1,7 @@
 """Batches as their users see them: lists, watching, parts of results, tenants, deleting, retention."""
 
+import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +27,21 @@ from tests.producer.tiny import TinyWorker, serving
 from tests.support.waiting import eventually
 
 READS = ("zrevrange", "zrangebyscore", "hgetall")
+
+
+async def test_a_submit_that_is_broken_off_waits_for_no_pipe_and_leaves_no_file(
+    stored: Fleet, store: FileStore, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "in.jsonl"
+    os.mkfifo(pipe)
+    submitting = asyncio.create_task(stored.batches.submit(pipe))
+    await eventually(lambda: list(store.folder.glob("fresh/*")))
+    submitting.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+    assert store.list(stored.tenant) == []
+    assert [path for path in store.folder.rglob("*") if path.is_file()] == []
 
 
 async def test_results_so_far(stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path) -> None:

@@ -99,6 +99,22 @@ async def test_breaking_off_does_not_wait_for_a_silent_pipe(pipe: int, tmp_path:
     assert (tmp_path / "spool").read_text().startswith('{"custom_id"')
 
 
+@pytest.mark.parametrize("written_to", [False, True], ids=["nobody writes to it", "silent"])
+@pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz"])
+async def test_breaking_off_does_not_wait_for_a_named_pipe(name: str, written_to: bool, tmp_path: Path) -> None:
+    """Neither to open it nor to unpack what comes."""
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR) if written_to else None
+    with Ledger.create(tmp_path / "state") as ledger:
+        async with asyncio.timeout(5):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await take_in(pipe, ledger, RULES, spool=tmp_path / "spool")
+    if writer is not None:
+        os.close(writer)
+
+
 async def test_the_loop_goes_on_meanwhile(file: Path, tmp_path: Path) -> None:
     write(file, *(row(f"r{n}") for n in range(3_000)))
     turns = 0

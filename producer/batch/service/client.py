@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import secrets
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,12 +16,13 @@ from producer.batch.outlets import Outlet
 from producer.batch.service.glance import endpoint_of
 from producer.batch.service.reading import names_in, records_of
 from producer.batch.service.wishes import Wishes, described
+from producer.batch.source import Patient, opened
 from producer.batch.store import FileStore, StoredFile, store_at
 from producer.batch.workplace import whole_lines
 from protocol import batch_reads, functions, log, wire
 from protocol.batches import BatchName, BatchRecord, BatchSpec
 from protocol.call import patiently, run
-from protocol.errors import BatchActive, SetupError, UnknownBatch, UnknownFile
+from protocol.errors import BatchActive, UnknownBatch, UnknownFile
 from protocol.messages import Endpoint
 from protocol.wire import JsonObject
 
@@ -72,7 +74,7 @@ class Batches:
             OutputFailed, StoreFull, QueueFull: the store's disk or Redis is full; the tenant has too many batches.
         """
         spec = described(endpoint, **wishes)
-        file, put_here = await asyncio.to_thread(self._stored, source, filename)
+        file, put_here = await self._kept(source, filename)
         try:
             path = self._store.path(self._tenant, file.id)
             found = endpoint or await asyncio.to_thread(endpoint_of, path)
@@ -229,19 +231,30 @@ class Batches:
     async def _patient(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await patiently(attempt, self._fleet.settings.redis_patience_s)
 
-    def _stored(self, source: str | Path | BinaryIO, filename: str) -> tuple[StoredFile, bool]:
-        """The file in the store, and whether it was put there now."""
+    async def _kept(self, source: str | Path | BinaryIO, filename: str) -> tuple[StoredFile, bool]:
+        """The file in the store, and whether it was put there now; none, and no pipe is waited for, once broken off."""
+        stop = threading.Event()
+        storing = asyncio.ensure_future(asyncio.to_thread(self._stored, source, filename, stop.is_set))
+        try:
+            return await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([storing])
+            if not storing.exception() and storing.result()[1]:
+                await asyncio.to_thread(self._forget_file, storing.result()[0].id)
+            raise
+
+    def _stored(
+        self, source: str | Path | BinaryIO, filename: str, stopped: Callable[[], bool]
+    ) -> tuple[StoredFile, bool]:
         store = self._store
         if isinstance(source, str) and source.startswith("file-") and not Path(source).exists():
             return store.get(self._tenant, source), False
         if not isinstance(source, str | Path):
-            return store.put(self._tenant, source, filename or "input.jsonl"), True
+            return store.put(self._tenant, Patient(source, stopped), filename or "input.jsonl"), True
         path = Path(source)
-        try:
-            with path.open("rb") as reader:
-                return store.put(self._tenant, reader, filename or path.name), True
-        except OSError as error:
-            raise SetupError(f"{path} can't be opened: {error.strerror}") from None
+        with opened(path) as reader:
+            return store.put(self._tenant, Patient(reader, stopped), filename or path.name), True
 
     def _forget_file(self, file_id: str) -> None:
         with suppress(UnknownFile):
