@@ -52,6 +52,7 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions, cancelled: Cal
     """
     book = Ledger.open(outlets.state)
     try:
+        outlets.complete_spool()
         facts = book.facts()
         if not cancelled():
             check_judged(facts)
@@ -79,6 +80,9 @@ async def _new(
         _accept(taken, book, options)
         await in_thread(lambda: book.plan(group=not cancelled(), dedup=options.dedup))
         book.set_facts(_facts(source, outlets, options, taken))
+        if not options.overwrite:
+            outlets.refuse_existing()  # Another run may have come and gone meanwhile.
+        outlets.refuse_in_use()
         book = await in_thread(lambda: _replace(book, outlets))
     except BaseException:
         book.close()
@@ -90,7 +94,8 @@ async def _new(
 
 
 def _replace(book: Ledger, outlets: Outlets) -> Ledger:
-    """At no moment would the rows of one batch be read from the input of another."""
+    """At no moment would the rows of one batch be read from the input of another; nor does one lose what it reads."""
+    refuse_in_use(outlets.state)
     outlets.spool.unlink(missing_ok=True)
     moved = book.moved(outlets.state)
     if outlets.fresh_spool.exists():

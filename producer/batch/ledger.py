@@ -166,6 +166,13 @@ class Ledger(StateFile):
             query = "SELECT max(line_start + line_length) FROM work WHERE file = ?"
             return db.execute(query, (file,)).fetchone()[0] or 0
 
+    def last_line(self, file: OutFile, size: int) -> tuple[Todo, LinePlace] | None:
+        """The row whose line is the last in the first `size` bytes of a file, and where it stands there."""
+        where = "WHERE file = ? AND line_start + line_length <= ? ORDER BY line_start DESC LIMIT 1"
+        for row in self._todos(where, (file, size)):
+            return row, next(place for _, place in self.written([row.number]))
+        return None
+
     def cut(self, file: OutFile, size: int) -> int:
         """Rows whose lines do not stand whole in the first `size` bytes wait again; how many. A power cut took them."""
         where = "file = ? AND line_start + line_length > ?"

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 from producer.batch import state_file
 from producer.batch.ledger import Ledger
-from producer.batch.output import STANDARD, LineFile, Lines, Output, stream
+from producer.batch.output import STANDARD, LineFile, Lines, Output, refuse_in_use, stream
 from producer.batch.records import OutFile
 from protocol.errors import OutputFailed, SetupError
 
@@ -163,6 +163,18 @@ class Outlets:
                 if path.exists() and (path == outlet.path or path.stat().st_size):
                     raise SetupError(f"{path} exists", "--resume goes on with it, --overwrite replaces it.")
 
+    def refuse_in_use(self) -> None:
+        """Raises where another batch appends lines to one, as to an error file that both have named.
+
+        Raises:
+            SetupError: one does.
+        """
+        for outlet in self.all:
+            work = self.work(outlet)
+            for path in {outlet.path, work or outlet.path}:
+                if path.is_file():
+                    refuse_in_use(path)
+
     def whole(self, book: Ledger) -> bool:
         """Whether each output of a batch that has completed is there, and none has lost its end."""
         return all(
@@ -213,6 +225,11 @@ class Outlets:
     def fresh_spool(self) -> Path:
         """Likewise."""
         return self._own(SPOOL + FRESH)
+
+    def complete_spool(self) -> None:
+        """Finish what a crash has cut off: the state had taken its place, and its input not yet."""
+        if self.fresh_spool.is_file() and not (self.spool.exists() or self.fresh_state.exists()):
+            self.fresh_spool.replace(self.spool)
 
     def forget_fresh(self) -> None:
         """Delete the files of a batch that did not begin."""

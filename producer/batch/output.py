@@ -1,5 +1,6 @@
 """The files that lines are appended to, as rows end. Each line stands there whole, and has its place."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -45,13 +46,18 @@ class LineFile:
         """Open the file, or make it.
 
         Raises:
-            SetupError: that can't be done.
+            SetupError: that can't be done, or another batch appends to it.
         """
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self.size = os.fstat(self._fd).st_size
         except OSError as error:
             raise SetupError(f"{path} can't be opened: {error.strerror}") from None
+        try:
+            _take(self._fd, path)
+        except SetupError:
+            self.close()
+            raise
 
     def append(self, lines: Sequence[bytes]) -> None:
         """See `Lines`."""
@@ -107,6 +113,26 @@ class LineFile:
         """See `Lines`."""
         with suppress(OSError):
             os.close(self._fd)
+
+
+def refuse_in_use(path: Path) -> None:
+    """Raises where another batch appends lines to a file.
+
+    Raises:
+        SetupError: one does.
+    """
+    with suppress(OSError), path.open("rb") as file:
+        _take(file.fileno(), path)
+
+
+def _take(fd: int, path: Path) -> None:
+    """Have a file to ourselves until it is closed; where the file system can't lock, nobody is kept out."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SetupError(f"{path} is in use", "Another batch writes its lines there.") from None
+    except OSError:
+        pass
 
 
 class LineStream:

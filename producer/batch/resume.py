@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from producer.batch import rows
 from producer.batch.ledger import Ledger
 from producer.batch.output import LineFile
-from producer.batch.records import Facts, OutFile, Status, Todo, WrittenLine
+from producer.batch.records import Facts, LinePlace, OutFile, Status, Todo, WrittenLine
 from producer.batch.tally import BatchEnd, BatchSummary
 from protocol.errors import SetupError
 
@@ -62,7 +62,13 @@ def repair(book: Ledger, file: OutFile, lines: LineFile, facts: Facts) -> None:
     A file that is shorter than the ledger knows has lost its end: those rows wait again. Whole lines behind what the
     ledger knows are rows that ended in the last moment; what is torn is cut off, and so are the lines with which a
     batch was closed before all of its rows had ended.
+
+    Raises:
+        SetupError: somebody else has changed the file: lines do not stand where they were written.
     """
+    last = book.last_line(file, lines.size)
+    if last and not _stands(lines, facts.batch_id, *last):
+        raise SetupError("the output is not what the batch has written", "Restore it, or begin anew: --overwrite.")
     book.cut(file, lines.size)
     end = book.last_place(file)
     if facts.state not in ENDS:
@@ -74,6 +80,11 @@ def repair(book: Ledger, file: OutFile, lines: LineFile, facts: Facts) -> None:
                 break
     if end < lines.size:
         lines.cut(end)
+
+
+def _stands(lines: LineFile, batch_id: str, row: Todo, place: LinePlace) -> bool:
+    data = lines.read(place.start, place.length)
+    return data.endswith(b"\n") and rows.id_of(data) == rows.row_id(batch_id, row.number, row.generation)
 
 
 def _adopted(book: Ledger, file: OutFile, block: list[bytes], batch_id: str, start: int) -> Iterator[WrittenLine]:

@@ -57,13 +57,21 @@ class StateFile:
             raise SetupError(f"{path} is not there", "Without it a batch can't be resumed.")
         with _typed(path):
             db = _connect(path)
+        book = cls(path, db)
+        try:
+            book._check_planned()
+        except BaseException:
+            book.close()
+            raise
+        return book
+
+    def _check_planned(self) -> None:
+        with self._reading() as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             planned = version == schema.VERSION and db.execute("SELECT 1 FROM facts").fetchone()
-        if not planned or cls(path, db).facts().state == "validating":
-            db.close()
+        if not planned or self.facts().state == "validating":
             why = "the batch was not validated to its end" if version in (0, schema.VERSION) else "of another version"
-            raise SetupError(f"{path} can't be resumed: {why}", "Begin anew.")
-        return cls(path, db)
+            raise SetupError(f"{self.path} can't be resumed: {why}", "Begin anew.")
 
     def close(self) -> None:
         """Everything stands in the one file then. Never raises."""
@@ -184,12 +192,14 @@ def _typed(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", None)
+        # Its lowest byte is the kind: the rest says more of it, as that another run is just mending the file.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise SetupError(f"{path} is in use", "Another run of this batch goes on.") from None
         if code == sqlite3.SQLITE_CANTOPEN:
             raise SetupError(f"{path} can't be made or opened") from None
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            # The last: it lacks our tables.
             raise Unreadable(f"{path} is no state file of a batch, or a damaged one") from None
         if isinstance(error, sqlite3.OperationalError):
             raise OutputFailed(f"{path} can't be written: {error}") from None

@@ -1,8 +1,10 @@
 """A batch's state file."""
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,6 +200,11 @@ def test_a_file_that_is_none_or_not_planned_can_not_be_resumed(path: Path) -> No
         Ledger.open(path)
     path.write_bytes(b"{}\n" * 4_000)
     with pytest.raises(Unreadable):
+        Ledger.open(path)
+    path.unlink()
+    with closing(sqlite3.connect(path)) as another:
+        another.executescript("PRAGMA user_version = 1; CREATE TABLE songs (name TEXT)")
+    with pytest.raises(Unreadable, match="no state file of a batch"):
         Ledger.open(path)
     with Ledger.create(path) as anew:
         assert planned(anew, [row(1)]) == [1]
