@@ -106,7 +106,7 @@ def _batches(tenant: str) -> tuple[str, ...]:
 
 
 def runner() -> Role:
-    """Runs the batches of all tenants: what a producer of theirs may do, own batches, and keep arq's two queues."""
+    """Runs the batches of all tenants: what a producer of theirs may do, own batches, and keep arq's queues."""
     shared = ("living", "ended", "hooks")
     grants = (
         *producer(ANY_TENANT).grants,

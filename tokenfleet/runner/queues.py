@@ -43,9 +43,14 @@ def runs(redis: ArqRedis, function: Function, concurrency: int) -> Worker:
     return _worker(redis, keys.BATCH_RUNS, [function], (), concurrency, LONGEST_RUN_S)
 
 
-def chores(redis: ArqRedis, functions: Sequence[Function], cron_jobs: Sequence[CronJob]) -> Worker:
-    """The worker of the queue of short jobs; one that a crash cut off begins anew after a minute."""
-    return _worker(redis, keys.BATCH_CHORES, functions, cron_jobs, 16, LONGEST_CHORE_S)
+def chores(redis: ArqRedis, cron_jobs: Sequence[CronJob]) -> Worker:
+    """The worker of the queue of what is done now and then; what a crash cut off begins anew after a minute."""
+    return _worker(redis, keys.BATCH_CHORES, (), cron_jobs, 16, LONGEST_CHORE_S)
+
+
+def calls(redis: ArqRedis, function: Function) -> Worker:
+    """The worker of the webhook's calls: a queue of their own, for a server that hangs holds up all behind it."""
+    return _worker(redis, keys.BATCH_CALLS, [function], (), 16, LONGEST_CHORE_S)
 
 
 def _worker(
@@ -98,7 +103,7 @@ async def ask_to_run(redis: ArqRedis, name: BatchName) -> None:
 
 async def ask_to_tell(redis: ArqRedis, name: BatchName) -> None:
     """Queue the webhook's call for a batch that has ended, unless it is queued."""
-    await _queued(redis, TELL, name, keys.BATCH_CHORES)
+    await _queued(redis, TELL, name, keys.BATCH_CALLS)
 
 
 async def _queued(redis: ArqRedis, function: str, name: BatchName, queue: str) -> Any:  # noqa: ANN401 - arq's own

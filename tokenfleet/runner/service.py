@@ -55,12 +55,14 @@ class Runner:
     metrics: Metrics | None = None
 
     def workers(self, concurrency: int) -> list[Worker]:
-        """Arq's two workers, new ones."""
+        """Arq's workers, new ones: one a queue, and none for the webhook's where there is no webhook."""
         sweep = cron(_job(self.sweep), name="cron:sweep", second=set(EACH_SECOND), run_at_startup=True)
         clean = cron(_job(self.clean), name="cron:clean", second=30, run_at_startup=True)
+        tell = [queues.calls(self.redis, func(_job(self.tell), name=queues.TELL))] if self.settings.webhook_url else []
         return [
             queues.runs(self.redis, func(_job(self.run), name=queues.RUN), concurrency),
-            queues.chores(self.redis, [func(_job(self.tell), name=queues.TELL)], [sweep, clean]),
+            queues.chores(self.redis, [sweep, clean]),
+            *tell,
         ]
 
     async def run(self, _: Context, ref: str) -> None:
