@@ -64,6 +64,15 @@ class FileStore:
         self.folder = Path(folder)
         self._now = now
 
+    def check(self) -> None:
+        """Raises where the folder has gone since: whoever goes on would make it anew, and find no file in it.
+
+        Raises:
+            OutputFailed: it has, as a disk that is not mounted.
+        """
+        if not self.folder.is_dir():
+            raise OutputFailed("the store is not there")
+
     def put(
         self, tenant: str, source: Source, filename: str, purpose: Purpose = "batch", claim: Claim | None = None
     ) -> StoredFile:
@@ -92,6 +101,7 @@ class FileStore:
         Raises:
             OutputFailed: it can't be written.
         """
+        self.check()
         file_id = f"file-{hashlib.sha256(f'{name.ref}:{part}'.encode()).hexdigest()[:24]}"
         if not path.exists() or not (size := path.stat().st_size):
             return None

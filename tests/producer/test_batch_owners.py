@@ -153,6 +153,27 @@ async def test_a_crash_between_the_states_of_its_end(
     assert len(store.list("t")) == 2
 
 
+async def test_a_store_that_has_gone_pauses_the_batch(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path, tmp_path: Path
+) -> None:
+    """As a disk that is not mounted: neither before nor after its rows ran does the batch end without its files."""
+    name = await submitted(stored, source, row("a", "say a"))
+    away = store.folder.rename(tmp_path / "away")
+    assert await serve(stored, store, name, TERMS) is None
+    assert not store.folder.exists(), "nobody makes it anew"
+    away.rename(store.folder)
+    async with owned(stored, store, name) as task:
+        await until_queued(redis, 1)
+        store.folder.rename(away)
+        for attempt in await worker.take():
+            await attempt.echo()
+        assert await task is None
+    assert not (await seen(stored, name)).status.terminal
+    away.rename(store.folder)
+    assert await serve(stored, store, name, TERMS) is BatchStatus.COMPLETED
+    assert [line["custom_id"] async for line in stored.batches.results(name.id)] == ["a"]
+
+
 async def test_a_full_disk_pauses_the_batch(
     stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
 ) -> None:
