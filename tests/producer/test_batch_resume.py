@@ -1,7 +1,6 @@
 """Batches that broke off, and go on: every line once, nothing that is done is done again."""
 
 import asyncio
-import gzip
 import resource
 from pathlib import Path
 from typing import Any
@@ -232,61 +231,6 @@ async def test_outputs_that_are_links_stay_links(fleet: Fleet, worker: TinyWorke
         await run_batch(fleet, **options(how), overwrite=True)
     assert len(lines_of(how)) == 3
     assert all(path.is_symlink() for path in outputs)
-
-
-async def test_an_output_that_somebody_else_has_changed_is_left_alone(
-    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
-) -> None:
-    """As by an editor: going on by the places that the ledger knows would cut through its lines."""
-    source, target = files
-    write_rows(source, 6)
-    cancel = asyncio.Event()
-    running = asyncio.create_task(run_batch(fleet, source, target, cancel=cancel))
-    await finished(worker, running, target, 4)
-    cancel.set()
-    await running
-    whole = target.read_bytes()
-    changed = b"".join(whole.splitlines(keepends=True)[1:])
-    target.write_bytes(changed)
-    with pytest.raises(errors.SetupError, match="not what the batch has written"):
-        await run_batch(fleet, source, target, resume=True)
-    assert target.read_bytes() == changed
-    target.write_bytes(whole)
-    async with counting(worker) as prompts:
-        await run_batch(fleet, source, target, resume=True)
-    assert (len(prompts), len(by_id(target))) == (2, 6)
-
-
-async def test_two_batches_never_write_to_one_error_file(
-    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    source, target = files
-    write_rows(source, 3)
-    shared = tmp_path / "errors"
-    running = asyncio.create_task(run_batch(fleet, source, target, errors=shared))
-    await until_queued(redis, 3)
-    with pytest.raises(errors.SetupError, match="in use"):
-        await run_batch(fleet, source, tmp_path / "other", errors=shared, overwrite=True)
-    async with counting(worker, "say 1"):
-        await running
-    assert (len(written(shared)), len(written(target))) == (1, 2)
-
-
-def broken_off() -> None:
-    raise asyncio.CancelledError
-
-
-async def test_a_spool_that_a_kill_left_under_its_first_name_is_found(
-    fleet: Fleet, worker: TinyWorker, tmp_path: Path
-) -> None:
-    """The state takes its place first, then the spool: between the two the batch is whole all the same."""
-    source, target, spool = tmp_path / "in.gz", tmp_path / "out", tmp_path / "out.input"
-    source.write_bytes(gzip.compress(row("a").encode()))
-    with pytest.raises(asyncio.CancelledError):
-        await run_batch(fleet, source, target, on_progress=lambda _: broken_off())
-    spool.rename(tmp_path / "out.input.new")
-    async with serving(worker):
-        assert (await run_batch(fleet, source, target, resume=True)).clean
 
 
 async def test_a_batch_that_runs_is_not_run_twice(
