@@ -86,13 +86,8 @@ class Reader:
         place = _place(after)
         with self._hub.subscribe(keys.tokens(handle)) as subscription:
             while True:
-                heard = await subscription.hear()
-                steps: Iterable[Step]
-                if heard is None:
-                    steps = await self._look(handle, place, subscription)
-                else:
-                    steps = _live(place, subscription, heard)
-                for step in steps:
+                # Without a name of its own: nothing of it is held while the next is waited for.
+                for step in await self._next(handle, place, subscription):
                     if not isinstance(step, Sealed):
                         yield step
                         continue
@@ -101,6 +96,12 @@ class Reader:
                     if events:
                         return
                     place.unseal(step)
+
+    async def _next(self, handle: Handle, place: Place, subscription: Subscription) -> Iterable[Step]:
+        heard = await subscription.hear()
+        if heard is None:
+            return await self._look(handle, place, subscription)
+        return _live(place, subscription, heard)
 
     async def _look(self, handle: Handle, place: Place, subscription: Subscription) -> list[Step]:
         """Read the log from `place` on, a page of it; where an ended job has none, what its record says."""
