@@ -11,7 +11,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from protocol.call import heed_cancel, spread_s
-from protocol.primary import came_along
+from protocol.primary import heard
 
 SILENCE_S = 5.0
 """After so long without a word, look whether the connection lives."""
@@ -84,6 +84,10 @@ class Hub:
         self._confirmed: set[str] = set()
         self._changed = asyncio.Event()
         self._ping_due = self._closing = False
+        self._spoke_s = 0.0
+        """When a word came last, or was asked for, by the loop's clock."""
+        self._asked = False
+        """Whether one was asked for since the last one."""
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -146,6 +150,7 @@ class Hub:
             await self._adjust(pubsub, sent)
             group.create_task(self._write(pubsub, sent))
             group.create_task(self._read(pubsub))
+            group.create_task(self._watch())
 
     async def _write(self, pubsub: PubSub, sent: set[str]) -> None:
         while True:
@@ -169,19 +174,26 @@ class Hub:
             await heed_cancel(pubsub.subscribe(*new))
 
     async def _read(self, pubsub: PubSub) -> None:
-        silent = False
+        loop = asyncio.get_running_loop()
         while True:
-            message = await heed_cancel(pubsub.get_message(timeout=SILENCE_S))
-            if message is not None:
-                silent = False
-                self._pass_on(message)
-                for another in await came_along(pubsub):
-                    self._pass_on(another)
-            elif silent:
+            if messages := await heed_cancel(heard(pubsub)):
+                self._spoke_s, self._asked = loop.time(), False
+                for message in messages:
+                    self._pass_on(message)
+
+    async def _watch(self) -> None:
+        """Ask a silent connection for a word, and give up one that has none to say."""
+        loop = asyncio.get_running_loop()
+        self._spoke_s, self._asked = loop.time(), False
+        while True:
+            await asyncio.sleep(self._spoke_s + SILENCE_S - loop.time())
+            if loop.time() < self._spoke_s + SILENCE_S:
+                continue
+            if self._asked:
                 raise ConnectionError("no answer to a ping")
-            else:
-                silent = self._ping_due = True
-                self._changed.set()
+            self._spoke_s, self._asked = loop.time(), True
+            self._ping_due = True
+            self._changed.set()
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         if message["type"] not in ("subscribe", "message"):

@@ -1,7 +1,7 @@
 """Follows jobs and waits for their ends: the channel for speed, the log and the stored result for truth."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar, cast
 
@@ -86,8 +86,8 @@ class Reader:
         place = _place(after)
         with self._hub.subscribe(keys.tokens(handle)) as subscription:
             while True:
-                heard = await subscription.hear()
-                async for step in self._steps(handle, place, heard, subscription):
+                # Without a name of its own: nothing of it is held while the next is waited for.
+                for step in await self._next(handle, place, subscription):
                     if not isinstance(step, Sealed):
                         yield step
                         continue
@@ -97,22 +97,11 @@ class Reader:
                         return
                     place.unseal(step)
 
-    async def _steps(
-        self, handle: Handle, place: Place, heard: Iterable[bytes] | None, subscription: Subscription
-    ) -> AsyncGenerator[Step, None]:
-        """One by one, so that a slow reader holds no more than what was heard as it came."""
-        for message in heard or ():
-            frame = _decoded(message)
-            steps = place.live(frame) if frame else None
-            if steps is None:
-                # What else was heard stands in the log too, which is read after it.
-                heard = None
-                break
-            for step in steps:
-                yield step
+    async def _next(self, handle: Handle, place: Place, subscription: Subscription) -> Iterable[Step]:
+        heard = await subscription.hear()
         if heard is None:
-            for step in await self._look(handle, place, subscription):
-                yield step
+            return await self._look(handle, place, subscription)
+        return _live(place, subscription, heard)
 
     async def _look(self, handle: Handle, place: Place, subscription: Subscription) -> list[Step]:
         """Read the log from `place` on, a page of it; where an ended job has none, what its record says."""
@@ -168,6 +157,18 @@ def _place(after: str) -> Place:
         return Place.after(after)
     except (ValueError, TypeError):
         raise InvalidRequest("after: it reads ATTEMPT-NUMBER, as the events' ids do") from None
+
+
+def _live(place: Place, subscription: Subscription, heard: Iterable[bytes]) -> Iterator[Step]:
+    """What was heard, one by one, so that a slow reader holds no more than that as it came."""
+    for message in heard:
+        frame = _decoded(message)
+        steps = place.live(frame) if frame else None
+        if steps is None:
+            # What else was heard stands in the log too, which is read next.
+            subscription.doubt()
+            return
+        yield from steps
 
 
 def _decoded(message: bytes) -> Frame | None:

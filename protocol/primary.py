@@ -24,6 +24,8 @@ from protocol import tls
 SENTINEL_PORT = 26379
 SENTINEL_TIMEOUT_S = 1.0
 """A sentinel that is silent for so long is passed over."""
+LISTENS_S = 1.0
+"""How long one call listens over a client that is not ours."""
 _SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 _OF_TLS = ("ssl_ca_certs", "ssl_ca_data", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
 
@@ -205,24 +207,29 @@ class FleetConnection(Connection):
         return reply
 
 
-async def came_along(pubsub: PubSub) -> list[dict[str, Any]]:
-    """The messages that were read from the socket with the last one, without the dozen calls that each costs else.
+async def heard(pubsub: PubSub) -> list[dict[str, Any]]:
+    """The next messages: all that came with the first one. Of a client that is not ours also none, after a while.
+
+    redis-py takes a dozen calls and a time limit for each message; here whoever waits watches the silence.
 
     Raises:
-        redis.exceptions.ResponseError: a subscription among them was refused.
+        redis.exceptions.RedisError, OSError: the connection has ended; or a subscription was refused.
     """
     connection: Any = pubsub.connection
+    parser = connection._parser if isinstance(connection, FleetConnection) else None  # noqa: SLF001 - as in `buffered`
+    if not isinstance(parser, _AsyncHiredisParser):
+        message = await pubsub.get_message(timeout=LISTENS_S)
+        return [message] if message else []
     found: list[dict[str, Any]] = []
-    while isinstance(connection, FleetConnection):
-        reply: Any = await connection.buffered()
-        if reply is NOT_ENOUGH_DATA:
-            break
+    reply: Any = await parser.read_response()
+    while reply is not NOT_ENOUGH_DATA:
         if isinstance(reply, ResponseError):
             raise reply
         if reply[0] == b"message":
             found.append({"type": "message", "channel": reply[1], "data": reply[2]})
         else:
-            found.append(await pubsub.handle_message(reply))  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+            found.append(await pubsub.handle_message(reply))  # type: ignore[no-untyped-call]  # as above
+        reply = await connection.buffered()
     return found
 
 
