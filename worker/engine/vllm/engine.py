@@ -131,7 +131,7 @@ class VllmEngine:
         """Meet a server that is up, or is coming up elsewhere, and ask what it is."""
         # A request may wait in the engine's queue for long: the watch over its progress decides, not the silence.
         server = OpenAIEngine(replace(self._options, attach=url, api_key=api_key, stall_s=0.0))
-        asks = Upstream(url, api_key, keep_alive=True)
+        asks = Upstream(url, api_key)
         try:
             await server.start()
             facts = await self._ask(asks)
