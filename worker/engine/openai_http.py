@@ -10,7 +10,7 @@ from protocol.errors import SetupError
 from protocol.wire import JsonObject, dumps
 from worker.engine.base import EngineDead, EngineFault, EngineRequest
 from worker.engine.connections import REQUEST_ID, UNREACHED, Connections, Question
-from worker.engine.openai_rules import error_of_status, read_embeddings, read_object, upstream_body
+from worker.engine.openai_rules import error_of_status, read_embeddings, read_object, retry_after_s, upstream_body
 from worker.engine.sse import SseError, SseParser
 
 CONNECT_TIMEOUT_S = 5.0
@@ -18,7 +18,7 @@ PROBE_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024
 """A stream repeats much of what stands once in a whole answer."""
-DONE = "[DONE]"
+DONE = b"[DONE]"
 UNIX = "unix://"
 
 
@@ -46,7 +46,7 @@ class Upstream:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=stall_s or None)
         self._health_path = "/health"
 
-    async def generate(self, request: EngineRequest) -> AsyncGenerator[str, None]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[bytes, None]:
         """The data of each event of a stream, up to the one that ends it.
 
         Raises:
@@ -57,7 +57,7 @@ class Upstream:
         async with _translated(), self._post(request) as response:
             if response.content_type != "text/event-stream":
                 raise EngineFault("the engine answered something else than a stream")
-            async for piece in response.content.iter_any():
+            while piece := await response.content.readany():
                 received += len(piece)
                 if received > MAX_STREAM_BYTES:
                     raise EngineFault("the engine's answer is too long")
@@ -121,7 +121,8 @@ class Upstream:
         async with self._connections.answer(question) as response:
             if response.status != 200:
                 content = await _read(response)
-                raise error_of_status(response.status, content, response.headers, datetime.now(UTC))
+                wait_s = retry_after_s(response.headers.get("Retry-After", ""), datetime.now(UTC))
+                raise error_of_status(response.status, content, wait_s)
             yield response
 
 

@@ -57,13 +57,9 @@ class VllmEngine:
         self._ran, self._hung = True, False
         return self._life.facts.capacity
 
-    async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
+    def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Run one request; see `Engine.generate`."""
-        if self._life is None:
-            raise EngineDead(NOT_RUNNING, reached=False)
-        async with aclosing(self._life.generate(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self._living().generate(request)
 
     async def tokenize(self, request: EngineRequest) -> list[int]:
         """By its own tokenizer; see `Engine.tokenize`."""
