@@ -9,6 +9,7 @@ from protocol.wire import JsonObject
 _KEPT = ("id", "created", "model", "system_fingerprint", "service_tier")
 # Texts that name something: a later piece repeats them, it does not continue them.
 _REPLACED = frozenset({"index", "type", "role", "id", "finish_reason", "stop_reason"})
+_PLAIN = frozenset({"index", "delta", "text"})
 
 
 def assemble(endpoint: Endpoint, chunks: Sequence[JsonObject]) -> JsonObject:
@@ -72,8 +73,10 @@ def _plain_text(chunk: JsonObject) -> str | None:
     if len(choices) != 1 or chunk.get("usage"):
         return None
     choice = choices[0]
-    if any(value for name, value in choice.items() if name not in {"index", "delta", "text"}):
-        return None
+    # No generator: each chunk is looked at.
+    for name, value in choice.items():
+        if value and name not in _PLAIN:
+            return None
     said = choice.get("delta", choice)
     if said is choice:
         text = choice.get("text")
@@ -88,8 +91,12 @@ def _continues(before: JsonObject, chunk: JsonObject) -> bool:
     """Whether two plain chunks speak for the same choice of the same answer, and in the same member."""
     one, other = before["choices"][0], chunk["choices"][0]
     same_choice = one.get("index", 0) == other.get("index", 0)
-    same_member = ("delta" in one) == ("delta" in other) and list(one.get("delta", ())) == list(other.get("delta", ()))
-    return same_choice and same_member and before.get("id") == chunk.get("id")
+    return same_choice and _member(one) == _member(other) and before.get("id") == chunk.get("id")
+
+
+def _member(choice: JsonObject) -> str | None:
+    """The member of its delta in which a plain chunk has its text; None for one without a delta."""
+    return next(iter(choice["delta"])) if "delta" in choice else None
 
 
 def _first(chunks: Iterable[JsonObject], name: str) -> Any:  # noqa: ANN401 - a member of any JSON type

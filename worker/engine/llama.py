@@ -52,7 +52,7 @@ class LlamaEngine:
         arguments = (str(model_path), options.model or MODEL_NAME, *map(str, numbers))
         self._child = await Child.start("worker.engine.llama_child", arguments)
         address = await self._child.address(options.start_timeout_s)
-        self._server, self._asks = OpenAIEngine(replace(options, attach=address)), Upstream(address, keep_alive=True)
+        self._server, self._asks = OpenAIEngine(replace(options, attach=address)), Upstream(address)
         return await self._server.start()
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
-from datetime import UTC, datetime
+from contextlib import aclosing, asynccontextmanager, suppress
 
 from protocol.errors import SetupError
 from protocol.wire import JsonObject
@@ -58,16 +57,29 @@ class OpenAIEngine:
         return self._capacity
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
-        """Run one request; see `Engine.generate`."""
+        """Run one request; see `Engine.generate`. The last chunk's usage is made when the server sent none."""
         check_biases(request.body, self._vocabulary)
-        flight = self._tally.open(request.prompt_tokens)
-        try:
+        async with self._flight(request.prompt_tokens) as flight:
             if request.endpoint == "/v1/embeddings":
                 yield await self._upstream.fetch(request)
                 return
-            async with aclosing(self._chunks(request, flight)) as chunks:
-                async for chunk in chunks:
+            chunk: JsonObject = {}
+            known: JsonObject | None = None
+            async with aclosing(self._upstream.generate(request)) as events:
+                async for data in events:
+                    chunk = read_chunk(data)
+                    known = chunk.get("usage") or known
+                    flight.generated_tokens += speaks(chunk)
                     yield chunk
+            if not chunk.get("usage"):
+                yield usage_chunk(chunk, known, request.prompt_tokens, flight.generated_tokens)
+
+    @asynccontextmanager
+    async def _flight(self, prompt_tokens: int) -> AsyncGenerator[Flight, None]:
+        """Counts a request, and looks after the server when it fails."""
+        flight = self._tally.open(prompt_tokens)
+        try:
+            yield flight
         except EngineDead:
             self._suspicious.set()
             raise
@@ -79,19 +91,6 @@ class OpenAIEngine:
             raise EngineDead(f"{fault}, and it does not answer any more") from fault
         finally:
             self._tally.close(flight)
-
-    async def _chunks(self, request: EngineRequest, flight: Flight) -> AsyncGenerator[JsonObject, None]:
-        """The stream's chunks; the last one carries the usage, which is made when the server sent none."""
-        chunk: JsonObject = {}
-        known: JsonObject | None = None
-        async with aclosing(self._upstream.generate(request)) as events:
-            async for data in events:
-                chunk = read_chunk(data, datetime.now(UTC))
-                known = chunk.get("usage") or known
-                flight.generated_tokens += speaks(chunk)
-                yield chunk
-        if not chunk.get("usage"):
-            yield usage_chunk(chunk, known, request.prompt_tokens, flight.generated_tokens)
 
     async def tokenize(self, request: EngineRequest) -> list[int]:
         """Not told: the OpenAI interface has no way to ask."""

@@ -1,6 +1,5 @@
 """How to read and write an OpenAI-compatible server's messages: pure functions."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -31,23 +30,23 @@ def upstream_body(endpoint: Endpoint, body: JsonObject) -> JsonObject:
     return {**body, "stream": True, "stream_options": {**kept, "include_usage": True}}
 
 
-def error_of_status(status_code: int, content: bytes, headers: Mapping[str, str], now: datetime) -> EngineError:
-    """What an answer that is not 200 means for the attempt."""
+def error_of_status(status_code: int, content: bytes, wait_s: float = DEFAULT_RETRY_S) -> EngineError:
+    """What an answer that is not 200 means for the attempt; `wait_s` of `retry_after_s`."""
     if status_code in (429, 503):
-        return EngineBusy(retry_after_s(headers.get("Retry-After", ""), now))
+        return EngineBusy(wait_s)
     if (400 <= status_code < 500 and status_code not in _TRY_AGAIN) or status_code in _NEVER:
         return EngineRefused(status_code, _object_or_none(content) or _made(status_code))
     return EngineFault(f"the engine answered {status_code}")
 
 
-def error_of_event(chunk: JsonObject, now: datetime) -> EngineError | None:
+def error_of_event(chunk: JsonObject) -> EngineError | None:
     """What an `{"error": …}` event within a stream means; None for any other event."""
     error = chunk.get("error")
     if not error:
         return None
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code < 600 and code not in _TRY_AGAIN:
-        failure = error_of_status(code, b"", {}, now)
+        failure = error_of_status(code, b"")
         return EngineRefused(code, {"error": error}) if isinstance(failure, EngineRefused) else failure
     return EngineFault("the engine's stream ended with an error")
 
@@ -65,7 +64,7 @@ def retry_after_s(header: str, now: datetime) -> float:
     return min(max(wait_s, 0.0), LONGEST_RETRY_S) if isfinite(wait_s) else DEFAULT_RETRY_S
 
 
-def read_object(content: bytes | str) -> JsonObject:
+def read_object(content: bytes) -> JsonObject:
     """A JSON object that the engine sent.
 
     Raises:
@@ -73,21 +72,21 @@ def read_object(content: bytes | str) -> JsonObject:
     """
     value = _object_or_none(content)
     if value is None:
-        raise EngineFault("the engine's answer is no JSON object")
+        raise EngineFault(f"the engine's answer is {'no JSON object' if _is_text(content) else 'not UTF-8'}")
     return value
 
 
-def read_chunk(data: str, now: datetime) -> JsonObject:
+def read_chunk(data: bytes) -> JsonObject:
     """A chunk of a stream.
 
     Raises:
         EngineError: it is an error, or no chunk.
     """
     chunk = read_object(data)
-    if error := error_of_event(chunk, now):
+    if error := error_of_event(chunk):
         raise error
     choices = chunk.get("choices")
-    if not isinstance(choices, list) or not all(_is_choice(choice) for choice in choices):
+    if not isinstance(choices, list) or not all(map(_is_choice, choices)):
         raise EngineFault("the engine's stream holds an event that is no chunk")
     _check_usage(chunk)
     return chunk
@@ -208,14 +207,21 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _object_or_none(content: bytes | str) -> JsonObject | None:
+def _object_or_none(content: bytes) -> JsonObject | None:
     try:
         value = loads(content)
     except InvalidRequest:
         return None
-    encoded = content if isinstance(content, bytes) else content.encode()
     # What is read can be deeper than what can be written.
-    return value if isinstance(value, dict) and not nested_over(MAX_NESTING, value, encoded) else None
+    return value if isinstance(value, dict) and not nested_over(MAX_NESTING, value, content) else None
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _made(status_code: int) -> JsonObject:

@@ -22,8 +22,13 @@ def is_mute(chunk: JsonObject) -> bool:
 def without_ids(chunk: JsonObject) -> tuple[JsonObject, list[int]]:
     """The chunk as its user asked for it, and the tokens of its choices."""
     choices = chunk.get("choices") or ()
-    if _PROMPT not in chunk and not any(_CHOICE in choice for choice in choices):
-        return chunk, []
+    # No generator: each chunk is looked at.
+    for choice in choices:
+        if _CHOICE in choice:
+            break
+    else:
+        if _PROMPT not in chunk:
+            return chunk, []
     ids = [number for choice in choices for number in ids_of(choice.get(_CHOICE))]
     plain = [{name: value for name, value in choice.items() if name not in (_CHOICE, _PROMPT)} for choice in choices]
     return {**{name: value for name, value in chunk.items() if name != _PROMPT}, "choices": plain}, ids

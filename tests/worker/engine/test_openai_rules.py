@@ -38,14 +38,14 @@ CHAT: Endpoint = "/v1/chat/completions"
     ],
 )
 def test_what_a_status_means(status: int, kind: type[EngineError]) -> None:
-    assert type(error_of_status(status, b"", {}, NOW)) is kind
+    assert type(error_of_status(status, b"")) is kind
 
 
 def test_a_refusal_keeps_the_engines_words_or_gets_some() -> None:
-    own = error_of_status(400, b'{"error":{"message":"no"}}', {}, NOW)
+    own = error_of_status(400, b'{"error":{"message":"no"}}')
     assert isinstance(own, EngineRefused)
     assert own.body == {"error": {"message": "no"}}
-    made = error_of_status(400, b"<html>", {}, NOW)
+    made = error_of_status(400, b"<html>")
     assert isinstance(made, EngineRefused)
     assert made.body["error"]["code"] == "engine_refused"
 
@@ -79,13 +79,14 @@ def test_how_long_to_wait(header: str, wait_s: float) -> None:
     ],
 )
 def test_what_an_error_event_means(event: JsonObject, kind: type[object]) -> None:
-    assert type(error_of_event(event, NOW)) is kind
+    assert type(error_of_event(event)) is kind
 
 
 @pytest.mark.parametrize(
     "data",
     [
         "",
+        "\udcff",
         "nonsense",
         "[]",
         "7",
@@ -98,7 +99,7 @@ def test_what_an_error_event_means(event: JsonObject, kind: type[object]) -> Non
 )
 def test_garbage_is_a_fault(data: str) -> None:
     with pytest.raises(EngineFault):
-        read_chunk(data, NOW)
+        read_chunk(data.encode(errors="surrogateescape"))
 
 
 def test_only_streaming_and_usage_are_added_to_a_body() -> None:

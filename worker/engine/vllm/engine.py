@@ -57,13 +57,9 @@ class VllmEngine:
         self._ran, self._hung = True, False
         return self._life.facts.capacity
 
-    async def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
+    def generate(self, request: EngineRequest) -> AsyncGenerator[JsonObject, None]:
         """Run one request; see `Engine.generate`."""
-        if self._life is None:
-            raise EngineDead(NOT_RUNNING, reached=False)
-        async with aclosing(self._life.generate(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self._living().generate(request)
 
     async def tokenize(self, request: EngineRequest) -> list[int]:
         """By its own tokenizer; see `Engine.tokenize`."""
@@ -131,7 +127,7 @@ class VllmEngine:
         """Meet a server that is up, or is coming up elsewhere, and ask what it is."""
         # A request may wait in the engine's queue for long: the watch over its progress decides, not the silence.
         server = OpenAIEngine(replace(self._options, attach=url, api_key=api_key, stall_s=0.0))
-        asks = Upstream(url, api_key, keep_alive=True)
+        asks = Upstream(url, api_key)
         try:
             await server.start()
             facts = await self._ask(asks)

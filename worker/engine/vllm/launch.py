@@ -96,7 +96,7 @@ async def _once(options: EngineOptions) -> Launched:
 
 
 async def _until_up(child: Child, url: str, silence_s: float) -> None:
-    loop, asks = asyncio.get_running_loop(), Upstream(url, keep_alive=True)
+    loop, asks = asyncio.get_running_loop(), Upstream(url)
     ended = asyncio.ensure_future(child.wait())
     try:
         while not ended.done():
