@@ -82,6 +82,9 @@ class Applier:
         self._trace(plans, answers, snapshot)
         planned = zip(plans, answers, strict=False)
         left = [plan.job.member for plan, answer in planned if self._took(plan, answer, snapshot.now_ms)]
+        if self._metrics:
+            given = [plan.job for plan, answer in zip(plans, answers, strict=False) if isinstance(answer, int)]
+            self._metrics.assigned(given, snapshot.now_ms)
         self._tell_broken(broken, answers[len(plans) :])
         errors = (answer for answer in answers if isinstance(answer, FleetError))
         return Applied(None not in answers, tuple(left), next(errors, None))
@@ -106,8 +109,6 @@ class Applier:
             books.prefix_map.assigned(worker, job.spec.prefix, now_ms)
             books.predictions.assigned(answer, given.predicted_ms)
             self._log.debug("assigned", job=self._name(job), worker=worker, attempt=answer)
-            if self._metrics:
-                self._metrics.assigned(job, now_ms)
             return True
         if answer == "refused":
             self._log.info("job_refused", job=self._name(job), wait_ms=plan.move.refuse_ms)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from time import monotonic
 from typing import Any, get_args
 
@@ -15,10 +16,11 @@ from protocol.call import Call, run_all, value_of
 from protocol.errors import FleetError, NotAllowed
 from protocol.handle import Shard
 from protocol.states import Priority, State, WorkerState
-from protocol.watch import Store, Tally
+from protocol.watch import Store, Tally, WorkerNow
 from scheduler.read import Snapshot
 
 SHARD = ("pool", "shard")
+_SUBMITTED_MS = attrgetter("submitted_ms")
 FRESH_S = 15.0
 """What was read longer ago is told no more: a leader that Redis does not hear does not know how its shard is."""
 
@@ -60,7 +62,9 @@ class Led:
     def __init__(self) -> None:
         """Nothing seen yet."""
         self._look: Look | None = None
-        self._snapshot: Snapshot | None = None
+        self._workers: Mapping[str, WorkerNow] | None = None
+        self._since_ms: dict[Priority, float] = {}
+        self._now_ms = 0.0
         self._kept_s = self._looked_s = self._at_s = monotonic()
 
     def kept(self) -> None:
@@ -72,8 +76,9 @@ class Led:
         self._look, self._looked_s = look, monotonic()
 
     def saw(self, snapshot: Snapshot) -> None:
-        """Keep what only a round sees; it is counted when somebody asks."""
-        self._snapshot, self._at_s = snapshot, monotonic()
+        """Keep what only a round sees: not its jobs, which may go at once."""
+        self._workers, self._now_ms, self._at_s = snapshot.workers, snapshot.now_ms, monotonic()
+        self._since_ms = {lane[0].priority: min(map(_SUBMITTED_MS, lane)) for lane in snapshot.lanes if lane}
 
     @property
     def leads(self) -> bool:
@@ -83,22 +88,19 @@ class Led:
     @property
     def look(self) -> Look | None:
         """The last one; None before the first round, since what is known then is half of it, and once either is old."""
-        return self._look if self._snapshot and _fresh(self._looked_s) and _fresh(self._at_s) else None
+        return self._look if self._workers is not None and _fresh(self._looked_s) and _fresh(self._at_s) else None
 
     def workers(self, state: str) -> int:
         """How many are in it."""
         # The dispatcher goes on meanwhile: a copy stays as it is.
-        found = list(self._snapshot.workers.values()) if self._snapshot else []
+        found = list(self._workers.values()) if self._workers else []
         return sum(now.state == state for now in found)
 
     def oldest_s(self, priority: Priority) -> float:
         """How long a lane's oldest job has waited by now; 0 for an empty lane."""
-        snapshot, ago_s = self._snapshot, monotonic() - self._at_s
-        lanes = [lane for lane in snapshot.lanes if lane and lane[0].priority is priority] if snapshot else []
-        if not (snapshot and lanes):
+        if (since_ms := self._since_ms.get(priority)) is None:
             return 0.0
-        since_ms = min(job.submitted_ms for job in lanes[0])
-        return max(0.0, (snapshot.now_ms - since_ms) / 1000 + ago_s)
+        return max(0.0, (self._now_ms - since_ms) / 1000 + monotonic() - self._at_s)
 
 
 def _fresh(since_s: float) -> bool:

@@ -1,7 +1,7 @@
 """What a scheduler tells Prometheus: of the shards that it leads, and of what it did itself."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -163,14 +163,15 @@ class ShardMetrics:
                 own.closed[reason].inc()
                 own.windows.observe(going)
 
-    def assigned(self, job: JobView, now_ms: float) -> None:
-        """A worker has the job."""
-        own = self._by[job.priority]
-        own.assigned.value += 1
-        if job.begun:
-            own.retried.inc()
-        else:
-            own.waits.observe(max(0.0, now_ms - job.submitted_ms) / 1000)
+    def assigned(self, jobs: Iterable[JobView], now_ms: float) -> None:
+        """Workers have the jobs."""
+        for job in jobs:
+            own = self._by[job.priority]
+            own.assigned.value += 1
+            if job.begun:
+                own.retried.inc()
+            else:
+                own.waits.observe(max(0.0, now_ms - job.submitted_ms) / 1000)
 
     def refused(self, job: JobView) -> None:
         """The job was ended: it can't meet its target."""

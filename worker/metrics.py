@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from time import monotonic
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Metric
@@ -18,6 +19,8 @@ WAIT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 60
 """Bounds of what may wait in a queue or be a long answer."""
 TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10)
 """Bounds of what lies between two tokens."""
+FOLD_S = 1.0
+"""Between two looks at what is fresh; a busy worker reports many times in it."""
 ENDS = ("completed", "failed", "cancelled", "given_back", "try", "strike", "dropped")
 WORKER = ("pool", "shard", "worker")
 _BY_PRIORITY = (*WORKER, "priority")
@@ -72,7 +75,7 @@ class Metrics:
             "tokenfleet_worker_leases_lost", "Lives that ended without its will.", (*WORKER, "why"), registry
         )
         self._lost = {why: lost.of(*here, why) for why in ("reclaimed", "lease_over")}
-        self._last = _LastReport(here)
+        self._last, self._next_fold_s = _LastReport(here), 0.0
         registry.register(self._last)
 
     def started(self, priority: Priority, waited_s: float | None) -> None:
@@ -114,8 +117,10 @@ class Metrics:
     def reported(self, state: WorkerState, report: LoadReport, restarts: int) -> None:
         """The worker has told Redis how it is; its engine was started anew so often."""
         self._last.report = Report(state, report, restarts)
-        for waits in self._waits:
-            waits.fold()
+        if (now_s := monotonic()) >= self._next_fold_s:
+            self._next_fold_s = now_s + FOLD_S
+            for waits in self._waits:
+                waits.fold()
 
     def _timed(self, name: str, meaning: str, bounds: tuple[float, ...]) -> Histograms:
         return Histograms(f"tokenfleet_worker_{name}_seconds", meaning, _BY_PRIORITY, bounds, self._registry)

@@ -109,8 +109,7 @@ def test_a_round_is_counted_by_what_it_does() -> None:
 
 def test_a_job_that_had_run_before_is_a_retry_and_no_wait() -> None:
     told = Told()
-    told.shard.assigned(job("a", waited=250), NOW_MS)
-    told.shard.assigned(job("b", waited=9_000, begun=True), NOW_MS)
+    told.shard.assigned([job("a", waited=250), job("b", waited=9_000, begun=True)], NOW_MS)
     told.shard.refused(job("c"))
     told.shard.failed()
     counted = ("assignments_total", "retries_total", "wait_seconds_count", "wait_seconds_sum", "refusals_total")

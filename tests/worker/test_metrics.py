@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from protocol.handle import Shard
 from protocol.messages import LoadReport, Outcome
 from protocol.states import Priority, State
+from telemetry.serve import new_registry, page
 from worker import gpus
 from worker.engine.base import EngineLoad, EngineRequest
 from worker.engine.options import EngineOptions
@@ -47,6 +48,18 @@ def test_queue_and_engine_stand_apart_and_together() -> None:
     assert [told.job(f"{name}_seconds_sum") for name in names] == [2.0, 2.5, 0.5, 0.02, 2.75, 0.75]
     assert {told.job(f"{name}_seconds_count") for name in names} == {1}
     assert (told.job("prompt_tokens_total"), told.job("output_tokens_total")) == (7, 2)
+
+
+def test_what_has_just_happened_stands_on_the_page() -> None:
+    registry = new_registry()
+    metrics = Metrics(registry, Shard("p", 1), "w1")
+    for number in (1, 2):
+        metrics.started(HIGH, 2.0)
+        metrics.ended(HIGH, completed({}), 2.0, 0.75)
+        lines = page(registry).decode().splitlines()
+        about = 'pool="p",priority="high",shard="1",worker="w1"'
+        assert f"tokenfleet_worker_queue_seconds_count{{{about}}} {number}.0" in lines
+        assert f'tokenfleet_worker_attempts_total{{end="completed",{about}}} {number}.0' in lines
 
 
 def test_without_the_submission_s_time_only_the_engine_s_part_counts() -> None:
