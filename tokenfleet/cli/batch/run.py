@@ -51,7 +51,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 
     Which rows are done stands in OUT.state, beside OUT. After a crash, a Ctrl-C, a full disk or a passed deadline the
     same command with --resume goes on: no row that has its line is run again. Input and options must be the same;
-    --deadline, --priority, --window and --max-errors may change.
+    --deadline, --priority, --window and --max-errors may change. Stdin has to bring the same once more, or nothing.
 
     \b
     Examples:
