@@ -9,9 +9,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], stop: threading.Event | None = None) -> T:
-    """Run `work` in a thread. A task that is cancelled meanwhile sets `stop` and waits for it: its files are closed
-    right after.
-    """
+    """Run `work` in a thread. Whoever is cancelled sets `stop` and waits for it: its files are closed right after."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
