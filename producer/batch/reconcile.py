@@ -102,14 +102,15 @@ class Reconciler:
     Use: `read`, then iterate over `findings`, then look at `report`.
     """
 
-    def __init__(self, given: str | Path, results: Sequence[str | Path]) -> None:
-        """`given` is the input; each may be packed.
+    def __init__(self, given: str | Path, results: Sequence[str | Path], limit: int | None = None) -> None:
+        """`given` is the input; each may be packed. `limit`: only so many rows of it count, as the batch's own.
 
         Raises:
             InvalidRequest: two of the files are the same.
         """
         self._given = Path(given)
         self._results = [Path(result) for result in results]
+        self._limit = limit
         names = [path.resolve() for path in [self._given, *self._results]]
         if len(set(names)) < len(names):
             raise InvalidRequest("two of the files are the same", "Name the input, the output and the error file.")
@@ -136,7 +137,7 @@ class Reconciler:
             raise OutputFailed(f"the temporary file can't be written: {error}") from None
 
     def _read(self, db: sqlite3.Connection) -> None:
-        for lines in _lines(self._given):
+        for lines in _first(_lines(self._given), self._limit):
             self.report.rows += len(lines)
             db.executemany("INSERT INTO inputs (line, id) VALUES (?, ?)", [(one.number, _id(one)) for one in lines])
         for file, path in enumerate(self._results):
@@ -211,6 +212,16 @@ def _lines(path: Path) -> Iterator[Sequence[Line | BadRow]]:
             yield [splitter.unreadable(source.why(error))]
         else:
             yield splitter.end()
+
+
+def _first(blocks: Iterator[Sequence[Line | BadRow]], limit: int | None) -> Iterator[Sequence[Line | BadRow]]:
+    """So many lines, where there is a limit."""
+    left = limit
+    for lines in blocks:
+        yield lines if left is None else lines[:left]
+        left = None if left is None else left - len(lines)
+        if left is not None and left <= 0:
+            return
 
 
 def _id(line: Line | BadRow) -> str | None:

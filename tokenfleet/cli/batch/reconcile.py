@@ -19,9 +19,10 @@ MOST_PRINTED = 100
 @click.argument("given", metavar="IN")
 @click.argument("output", metavar="OUT")
 @click.argument("errors", metavar="[ERR]", required=False)
+@click.option("--limit", type=click.IntRange(1), help="Only the first N rows of IN: those of a run with this limit.")
 @json_option
 @click.pass_context
-def command(context: click.Context, given: str, output: str, errors: str | None) -> None:
+def command(context: click.Context, given: str, output: str, errors: str | None, limit: int | None) -> None:
     """Prove from the files alone that each line of IN has exactly one line in OUT or ERR, and that there is no other.
 
     Names the ids that are missing or doubled, the lines that belong to no row, and lines that can't be read, such as
@@ -42,7 +43,7 @@ def command(context: click.Context, given: str, output: str, errors: str | None)
 
     from producer.batch.reconcile import Reconciler
 
-    reconciler = Reconciler(given, [output, *([errors] if errors else [])])
+    reconciler = Reconciler(given, [output, *([errors] if errors else [])], limit)
     for number, finding in enumerate(reconciler.findings()):
         if wants_json():
             print_json(asdict(finding))
