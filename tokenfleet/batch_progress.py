@@ -169,7 +169,9 @@ def advice(summary: BatchSummary, target: str) -> str:
         return f"{summary.rows_unfinished} rows never ended: the same command with --resume{more} goes on with them"
     failed = summary.rows_failed - summary.rows_bad
     if not failed:
-        return f"{summary.rows_bad} lines are no requests: their error lines say why; mend the input and begin anew"
+        bad = summary.rows_bad
+        what = "1 line is no request" if bad == 1 else f"{bad} lines are no requests"
+        return f"{what}: the error lines say why; mend the input and begin anew"
     rows, refused = "1 row" if failed == 1 else f"{failed} rows", min(summary.rows_refused, failed)
     if refused == failed:
         return f"{rows} failed and would fail again: their lines say why; mend the input and begin anew"

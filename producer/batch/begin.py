@@ -35,7 +35,7 @@ async def begin(
     """
     cancelled = cancel.is_set if cancel else lambda: False
     if options.resume and not outlets.resumable:
-        raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
+        raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file as its output.")
     outlets.check(source)
     if options.resume and outlets.state.is_file():
         stop = threading.Event()

@@ -66,7 +66,7 @@ class Course:
         model = book.facts().model
         record = (await fleet.models()).get(model)
         if record is None and model:
-            raise UnknownModel("no worker ever registered the batch's model", "Start a worker for it, then --resume.")
+            raise UnknownModel("no worker ever registered the batch's model", "Start a worker for it, then resume.")
         return cls(fleet, outlets, options, book, record or ModelRecord(pool="none"), resumed=resumed)
 
     async def run(

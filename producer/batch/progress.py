@@ -69,7 +69,9 @@ class Teller:
         self._summary.seconds = self._clock() - self._begin
 
     def _progress(self) -> Progress:
-        summary, running = self._summary, len(self._window.pending)
+        summary = self._summary
+        # Rows that were written just now still have their places.
+        running = min(len(self._window.pending), summary.rows_unfinished)
         return Progress(
             batch_id=summary.batch_id,
             rows_total=summary.rows_in,

@@ -20,7 +20,8 @@ def summary(
         (summary(bad=2, failed=3), "1 row failed: `tokenfleet batch retry-failed"),
         (summary(bad=1, failed=3, refused=2), "2 rows failed and would fail again: their lines say why"),
         (summary(failed=3, refused=2), "3 rows failed: `tokenfleet batch retry-failed -o out.jsonl` runs failed rows"),
-        (summary(bad=2, failed=2), "2 lines are no requests"),
+        (summary(bad=2, failed=2), "2 lines are no requests: the error lines say why"),
+        (summary(bad=1, failed=1), "1 line is no request: the error lines say why"),
         (summary(out=4, state=BatchEnd.EXPIRED), "6 rows never ended: the same command with --resume --deadline 6h"),
     ],
 )
