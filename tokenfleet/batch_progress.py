@@ -171,9 +171,14 @@ def advice(summary: BatchSummary, target: str) -> str:
     if not failed:
         bad = summary.rows_bad
         what = "1 line is no request" if bad == 1 else f"{bad} lines are no requests"
-        return f"{what}: the error lines say why; mend the input and begin anew"
+        return f"{what}: the error lines say why; {_mend(target)}"
     rows, refused = "1 row" if failed == 1 else f"{failed} rows", min(summary.rows_refused, failed)
     if refused == failed:
-        return f"{rows} failed and would fail again: their lines say why; mend the input and begin anew"
+        return f"{rows} failed and would fail again: their lines say why; {_mend(target)}"
     unless = f"; {refused} of them would fail again" if refused else ""
     return f"{rows} failed: `tokenfleet batch retry-failed -o {target}` runs failed rows again{unless}"
+
+
+def _mend(target: str) -> str:
+    taking = f"`tokenfleet batch reconcile IN {target} [ERR] --failed-rows FILE`"
+    return f"{taking} takes them out: mend FILE, and run it to another output"

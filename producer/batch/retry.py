@@ -69,5 +69,5 @@ def _take_back(book: Ledger, facts: Facts, options: BatchOptions) -> None:
     counts = book.counts()
     if counts.failed > facts.bad or counts.waiting:
         # First: whoever finds the state like this looks at the files, and not at where the ledger thinks lines stand.
-        book.set_facts(replace(facts, state=TIDYING, deadline_ms=options.deadline_ms(), ended_ms=None))
+        book.set_facts(replace(facts, state=TIDYING, deadline_ms=options.deadline_ms(), refused=0, ended_ms=None))
         book.retry_failed()

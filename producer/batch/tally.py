@@ -104,7 +104,7 @@ class BatchSummary:
     rows_failed: int = 0
     """Of `rows_out`: with an error or a refusal by the engine."""
     rows_refused: int = 0
-    """Of `rows_failed`: requests that were refused by this run, and would be again."""
+    """Of `rows_failed`: requests that were refused, and would be again; of runs that were killed they are not known."""
     rows_deduped: int = 0
     """Of `rows_out`: answered by a row with the same body."""
     tokens_in: int = 0

@@ -27,3 +27,10 @@ def summary(
 )
 def test_what_can_be_done(of: BatchSummary, words: str) -> None:
     assert advice(of, "out.jsonl").startswith(words)
+
+
+def test_rows_to_be_mended_are_taken_out_by_a_command() -> None:
+    for of in (summary(failed=2, refused=2), summary(bad=2, failed=2)):
+        assert "`tokenfleet batch reconcile IN out.jsonl [ERR] --failed-rows FILE` takes them out" in advice(
+            of, "out.jsonl"
+        )
