@@ -59,7 +59,7 @@ class Teller:
         """Rows have ended."""
         summary, now = self._summary, self._clock()
         summary.seconds = now - self._begin
-        self._pace.note(now, summary.rows_out - summary.rows_before, summary.tokens_out - summary.tokens_before)
+        self._pace.note(now, summary.rows_run, summary.tokens_out - summary.tokens_before)
         for row in finished:
             self._on_row(row)
         self._on_progress(self._progress())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from producer.batch.begin import begin
 from producer.batch.course import Course
+from producer.batch.intake import MOST_PROBLEMS
 from producer.batch.options import WINDOW, BatchOptions, OnInvalid, Order
 from producer.batch.outlets import Outlet, Outlets
 from producer.batch.output import STANDARD
@@ -14,6 +15,7 @@ from producer.batch.progress import Progress
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.fleet import Fleet
 from producer.requests import Deadline
+from protocol.errors import Problem
 from protocol.messages import Endpoint
 from protocol.states import Priority
 
@@ -46,6 +48,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     stream: bool = False,
     keep: bool = False,
     cancel: asyncio.Event | None = None,
+    on_bad: Callable[[Sequence[Problem], int], None] = lambda *_: None,
     on_progress: Callable[[Progress], None] = ignore,
     on_row: Callable[[FinishedRow], None] = ignore,
 ) -> BatchSummary:
@@ -58,6 +61,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
         errors: where the lines of failed rows go; None: to `target` too.
         batch_id … keep: see `BatchOptions`.
         cancel: once it is set, the batch ends as cancelled; while it is set, no row is submitted.
+        on_bad: with `on_invalid="skip"`, told which lines are no requests, 1,000 at most, and how many there are.
         on_progress, on_row: called once the input is valid and whenever rows were written; and for each of them.
 
     Raises:
@@ -70,6 +74,8 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
         outlets = outlets_of(target, errors, options.order, Path(scratch))
         book, resumed = await begin(fleet, str(_whole(source)), outlets, options, cancel)
         with book:
+            if not resumed and (bad := book.facts().bad):
+                on_bad(book.problems(0, MOST_PROBLEMS), bad)
             course = await Course.open(fleet, outlets, options, book, resumed=resumed)
             return await course.run(cancel, on_progress, on_row)
 

@@ -53,6 +53,16 @@ def test_nobody_is_warned_of_a_batch_that_is_in_time() -> None:
     assert told.warnings() == 0
 
 
+def test_lines_that_are_no_requests_are_no_speed() -> None:
+    told = Told()
+    told.summary.rows_before = told.summary.rows_out = 10
+    for number in range(50):
+        told.summary.add(FinishedRow(number, failed=True, bad=True))
+    told.pass_s(10, rows_each=2)
+    assert told.news[-1].rows_per_s == told.summary.rows_per_s == pytest.approx(2.0)
+    assert told.news[-1].rows_out == 80
+
+
 def test_no_row_runs_once_all_are_done() -> None:
     """It is written and told before it leaves the window."""
     told, window = Told(), Window(100)
