@@ -35,6 +35,8 @@ class Progress:
     """When it will end at this pace; None while nobody can know."""
     late_s: float | None
     """How long after the deadline that would be; None when it is in time, or there is none."""
+    model: str = ""
+    """That its rows run on; empty when none can be run, or it is not known yet."""
 
 
 class Teller:
@@ -88,6 +90,7 @@ class Teller:
             tokens_per_s=self._pace.tokens_per_s,
             left_s=self._pace.left_s(summary.rows_unfinished),
             late_s=self._pace.late_s(summary.rows_unfinished, self._ends_at),
+            model=summary.model,
         )
 
 
@@ -121,4 +124,5 @@ class Watcher:
             tokens_per_s=self._pace.tokens_per_s,
             left_s=self._pace.left_s(counts.total - out),
             late_s=self._pace.late_s(counts.total - out, record.expires_ms / 1000),
+            model=record.model or record.spec.model or "",
         )
