@@ -21,7 +21,7 @@ Clock = Callable[[], float]
 
 def none_serves(model: str) -> str:
     """What is said of a model that no active worker serves."""
-    return f"no active worker serves {harmless(model)}: rows wait; `tokenfleet workers` shows them"
+    return f"no active worker serves {harmless(model)}: rows wait; `tokenfleet workers list` shows them"
 
 
 class Unserved:
