@@ -15,8 +15,9 @@ from producer.reader import Reader
 from producer.replay import replay
 from producer.requests import Deadline, Duration, JobRequest, Prompt
 from producer.scope import Scope
-from producer.status import FleetStatus, read_status, read_workers, shards_of
+from producer.status import FleetStatus, read_status
 from producer.submitting import Submitter
+from producer.workers import is_served
 from protocol import failpoints, functions, reads, store
 from protocol.call import patiently, run, value_of
 from protocol.durability import Wish
@@ -248,19 +249,10 @@ class Fleet:
         """
         try:
             async with asyncio.timeout(timeout):
-                while not await self._patient(lambda: self._served(model)):  # noqa: ASYNC110 - other hosts set it
+                while not await self._patient(lambda: is_served(self.redis, model)):  # noqa: ASYNC110 - other hosts set it
                     await asyncio.sleep(READY_PAUSE_S)
         except TimeoutError:
             raise WaitTimeout(f"no worker for this model was ready within {timeout:g} s") from None
-
-    async def _served(self, model: str) -> bool:
-        models = await run(self.redis, reads.models())
-        now_ms = await run(self.redis, reads.store_time_ms())
-        for shard in shards_of({name: record for name, record in models.items() if name == model}):
-            workers = await read_workers(self.redis, shard)
-            if any(worker.state == "active" and worker.lease_ms > now_ms for worker in workers):
-                return True
-        return False
 
     def _known(self, handle: AnyHandle) -> Handle:
         return self.scope.known(as_handle(handle))

@@ -66,6 +66,20 @@ async def read_roster(redis: Redis) -> Roster:
     return Roster(now_ms, tuple(placed))
 
 
+async def is_served(redis: Redis, model: str) -> bool:
+    """Whether an active worker that holds a lease serves a model.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    models = await run(redis, reads.models())
+    now_ms = await run(redis, reads.store_time_ms())
+    for shard in shards_of({name: record for name, record in models.items() if name == model}):
+        if any(state_of(worker, now_ms) == "active" for worker in await read_workers(redis, shard)):
+            return True
+    return False
+
+
 def find_worker(name: str, roster: Roster) -> PlacedWorker:
     """The worker that holds a lease and has this id, this label, or an id that begins like this: in this order.
 

@@ -169,9 +169,16 @@ def advice(summary: BatchSummary, target: str) -> str:
         return f"{summary.rows_unfinished} rows never ended: the same command with --resume{more} goes on with them"
     failed = summary.rows_failed - summary.rows_bad
     if not failed:
-        return f"{summary.rows_bad} lines are no requests: their error lines say why; mend the input and begin anew"
+        bad = summary.rows_bad
+        what = "1 line is no request" if bad == 1 else f"{bad} lines are no requests"
+        return f"{what}: the error lines say why; {_mend(target)}"
     rows, refused = "1 row" if failed == 1 else f"{failed} rows", min(summary.rows_refused, failed)
     if refused == failed:
-        return f"{rows} failed and would fail again: their lines say why; mend the input and begin anew"
+        return f"{rows} failed and would fail again: their lines say why; {_mend(target)}"
     unless = f"; {refused} of them would fail again" if refused else ""
     return f"{rows} failed: `tokenfleet batch retry-failed -o {target}` runs failed rows again{unless}"
+
+
+def _mend(target: str) -> str:
+    taking = f"`tokenfleet batch reconcile IN {target} [ERR] --failed-rows FILE`"
+    return f"{taking} takes them out: mend FILE, and run it to another output"

@@ -2,9 +2,11 @@
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from producer.batch import intake
 from producer.batch.judge import Rules
@@ -13,7 +15,7 @@ from producer.batch.options import BatchOptions
 from producer.batch.outlets import Outlets
 from producer.batch.records import Facts
 from producer.batch.resume import RUNNING, check_judged, check_options
-from producer.batch.source import check_unchanged
+from producer.batch.source import check_piped, check_unchanged, repeatable
 from producer.batch.state_file import refuse_in_use
 from producer.batch.threads import in_thread
 from producer.fleet import Fleet
@@ -33,10 +35,11 @@ async def begin(
     """
     cancelled = cancel.is_set if cancel else lambda: False
     if options.resume and not outlets.resumable:
-        raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file with -o.")
+        raise SetupError("a batch that was written to a pipe can't be resumed", "Name a file as its output.")
     outlets.check(source)
     if options.resume and outlets.state.is_file():
-        return await in_thread(lambda: resumed(source, outlets, options, cancelled)), True
+        stop = threading.Event()
+        return await in_thread(lambda: resumed(source, outlets, options, cancelled, stop.is_set), stop), True
     if options.resume and outlets.out.path.exists():
         raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
     if not options.overwrite:
@@ -44,8 +47,14 @@ async def begin(
     return await _new(fleet, source, outlets, options, cancelled), False
 
 
-def resumed(source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]) -> Ledger:
-    """The ledger of a batch that was begun.
+def resumed(
+    source: str,
+    outlets: Outlets,
+    options: BatchOptions,
+    cancelled: Callable[[], bool],
+    stopped: Callable[[], bool],
+) -> Ledger:
+    """The ledger of a batch that was begun; once `stopped`, a pipe is waited for no longer.
 
     Raises:
         SetupError: it can't be gone on with, or not like this.
@@ -58,6 +67,8 @@ def resumed(source: str, outlets: Outlets, options: BatchOptions, cancelled: Cal
             check_judged(facts)
         check_options(facts, options.fixed(outlets.err and outlets.err.path))
         check_unchanged(facts, source)
+        if not repeatable(Path(source)):
+            check_piped(facts, source, lambda: stopped() or cancelled())
         if options.deadline is not None:
             book.set_facts(replace(facts, deadline_ms=options.deadline_ms()))
     except BaseException:

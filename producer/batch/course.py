@@ -48,6 +48,7 @@ class Course:
         self._loop = asyncio.get_running_loop()
         self.summary = BatchSummary(self._facts.batch_id, model=self._facts.model)
         self.summary.rows_in, self.summary.rows_bad = self._facts.rows, self._facts.bad
+        self.summary.rows_refused = self._facts.refused
         self._results = Results(fleet.redis, fleet.tenant, self._facts.batch_id)
         shards = [Shard(record.pool, number) for number in range(record.shards)] if resumed else []
         self._window = Window(options.window, shards)
@@ -66,7 +67,7 @@ class Course:
         model = book.facts().model
         record = (await fleet.models()).get(model)
         if record is None and model:
-            raise UnknownModel("no worker ever registered the batch's model", "Start a worker for it, then --resume.")
+            raise UnknownModel("no worker ever registered the batch's model", "Start a worker for it, then resume.")
         return cls(fleet, outlets, options, book, record or ModelRecord(pool="none"), resumed=resumed)
 
     async def run(
@@ -220,14 +221,14 @@ class Course:
         book, facts, ordered = self._book, self._facts, self._outlets.ordered
         if end is not BatchEnd.COMPLETED:
             # First: what stands behind the last line that the ledger knows is cut off then when the batch is resumed.
-            book.set_facts(ends.ended(facts, end))
+            book.set_facts(ends.ended(facts, end, self.summary.rows_refused))
             if not ordered:
                 await ends.close(book, self._output, facts.batch_id, end)
         closing = ends.closing(book, facts.batch_id, end) if ordered and end is not BatchEnd.COMPLETED else ()
         await in_thread(lambda: publish(self._outlets, self._output, book, closing))
         if end is BatchEnd.COMPLETED:
             self._output.sync()
-            book.set_facts(ends.ended(facts, end))
+            book.set_facts(ends.ended(facts, end, self.summary.rows_refused))
             self._outlets.remove_work()
 
     def _terms(self, ends_at: float | None) -> Terms:

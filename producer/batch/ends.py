@@ -48,9 +48,9 @@ async def withdraw(results: Results, window: Window, handles: Sequence[Handle], 
                 await collector.catch_up()
 
 
-def ended(facts: Facts, end: BatchEnd) -> Facts:
-    """The facts of a batch that has ended like this, now."""
-    return replace(facts, state=str(end), ended_ms=time_ns() // 1_000_000)
+def ended(facts: Facts, end: BatchEnd, refused: int) -> Facts:
+    """The facts of a batch that has ended like this, now; `refused`: so many rows would fail again."""
+    return replace(facts, state=str(end), ended_ms=time_ns() // 1_000_000, refused=refused)
 
 
 async def close(book: Ledger, output: Output, batch_id: str, end: BatchEnd) -> None:

@@ -36,7 +36,9 @@ class RowReader:
                 return body
         except (OSError, InvalidRequest, KeyError, AttributeError):
             pass
-        raise InputChanged(f"{self._path} was written to while its rows ran", "Restore it, then --resume.")
+        raise InputChanged(
+            f"{self._path} was written to while its rows ran", "Restore it, then --resume (resume=True)."
+        )
 
     def close(self) -> None:
         """Let go of it."""

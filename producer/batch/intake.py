@@ -1,6 +1,5 @@
 """Takes a batch's input in: one pass that finds every bad line and puts each row's place into the ledger."""
 
-import asyncio
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from producer.batch.judge import Judge, Judged, Rules
 from producer.batch.ledger import Ledger
 from producer.batch.lines import BadRow, Line, LineSplitter, longest_line
 from producer.batch.records import Duplicate
+from producer.batch.threads import in_thread
 from protocol.errors import BatchInvalid, InputChanged, OutputFailed, Problem
 
 MOST_PROBLEMS = 1_000
@@ -75,14 +75,7 @@ async def take_in(
         OutputFailed: the disk is full.
     """
     stop, taker = threading.Event(), _Taker(ledger, rules, limit, cancelled)
-    taking = asyncio.ensure_future(asyncio.to_thread(_take_in, Path(path), taker, spool, stop.is_set))
-    try:
-        return await asyncio.shield(taking)
-    except asyncio.CancelledError:
-        # The ledger may be closed as soon as this has ended.
-        stop.set()
-        await asyncio.wait([taking])
-        raise
+    return await in_thread(lambda: _take_in(Path(path), taker, spool, stop.is_set), stop)
 
 
 def refusal(intake: Intake, ledger: Ledger, *, skip: bool) -> BatchInvalid | None:

@@ -1,12 +1,15 @@
 """A batch that runs in this process, looked at while it does: its lines as they end, its progress, one row's tokens."""
 
 import asyncio
+import gzip
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from producer.batch.outlets import PACKED
+from producer.batch.output import STANDARD
 from producer.batch.progress import Progress
 from producer.batch.rows import row_id
 from producer.batch.run import run_batch
@@ -27,7 +30,11 @@ LOOK_S = 0.05
 
 
 class BatchRun:
-    """One run: `async with fleet.batches.run(source, target) as batch`. Leaving the block early breaks it off.
+    """One run: `async with fleet.batches.run(source, target) as batch`.
+
+    The end of the block waits for the end of the run. Where an iteration over its lines was left early, by `break` or
+    `return`, or an exception leaves the block, the run is broken off instead: rows without an answer get the line of
+    a batch that was cancelled, and `resume=True` goes on.
 
     Attributes:
         batch_id: the batch's; a row's job id is this and its line.
@@ -43,6 +50,8 @@ class BatchRun:
         self._settings = {**options, "batch_id": self.batch_id}
         self._source = source
         self._running: asyncio.Task[BatchSummary] | None = None
+        self._unread = False
+        """Whether an iteration was begun, and none came to the end."""
 
     async def __aenter__(self) -> Self:
         """Begin."""
@@ -59,42 +68,51 @@ class BatchRun:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for its end; an exception inside the block breaks it off instead.
+        """Wait for its end; an exception inside the block, or an iteration that was left early, breaks it off instead.
 
         Raises:
             FleetError: what `run_batch` raises.
         """
-        if kind is None:
+        if kind is None and (self._task.done() or not self._unread):
             await self.summary()
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def summary(self) -> BatchSummary:
-        """The figures, once it has ended; raises what `run_batch` raises."""
+        """The figures, once it has ended; raises what `run_batch` raises.
+
+        Raises:
+            InvalidRequest: it was broken off.
+        """
+        if self._task.cancelled():
+            raise InvalidRequest("the batch was broken off", "resume=True goes on with it.")
         return await self._task
 
     async def __aiter__(self) -> AsyncGenerator[JsonObject, None]:
         """Each output or error line as an object, as soon as it is written; those of an earlier run first.
 
-        With `order="input"` they come in that order, and so when all are there.
+        With `order="input"` they come in that order, and so when all are there; a packed file's too. Once begun, it
+        has to come to its end: see the class.
 
         Raises (while iterating):
-            InvalidRequest: a file is packed, or stdout: it can't be read while it is written.
+            InvalidRequest: a file is stdout; nothing has run if this comes first.
             FleetError: what `run_batch` raises.
         """
-        places = dict.fromkeys(map(_plain, filter(None, (self._target, self._errors))), 0)
-        grows = self._settings.get("order") != "input"
+        places = dict.fromkeys(map(_file, filter(None, (self._target, self._errors))), 0)
+        self._unread = True
+        ordered = self._settings.get("order") == "input"
         ended = False
         while not ended:
             ended = self._task.done()
-            for path in places if ended or (grows and self.progress) else ():
+            for path in [path for path in places if ended or (self.progress and not (ordered or _packed(path)))]:
                 lines = await asyncio.to_thread(_lines, path, places[path])
                 places[path] += sum(map(len, lines))
                 for line in lines:
                     yield wire.loads(line)
             if not ended:
                 await asyncio.wait({self._task}, timeout=LOOK_S)
+        self._unread = False
         await self.summary()
 
     async def handle(self, line: int) -> Handle:
@@ -138,11 +156,19 @@ class BatchRun:
         return self._running
 
 
-def _plain(path: str | Path) -> Path:
-    if str(path) == "-" or str(path).endswith(".gz"):
-        raise InvalidRequest("its lines can't be read while it runs: stdout, or packed", "Name a plain file.")
+def _file(path: str | Path) -> Path:
+    if str(path) == STANDARD:
+        raise InvalidRequest("the lines of a batch that goes to stdout can't be read here", "Name a file.")
     return Path(path)
 
 
+def _packed(path: Path) -> bool:
+    return path.name.endswith(PACKED)
+
+
 def _lines(path: Path, start: int) -> list[bytes]:
-    return list(whole_lines(path, start))
+    if not _packed(path):
+        return list(whole_lines(path, start))
+    with suppress(FileNotFoundError), gzip.open(path) as reader:
+        return reader.readlines()
+    return []

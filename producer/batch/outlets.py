@@ -161,7 +161,8 @@ class Outlets:
             for path in () if outlet.streams else (outlet.path, outlet.work(ordered=self.ordered)):
                 # Rows may be done that stand nowhere but in the file that becomes the output at the end.
                 if path.exists() and (path == outlet.path or path.stat().st_size):
-                    raise SetupError(f"{path} exists", "--resume goes on with it, --overwrite replaces it.")
+                    hint = "--resume (resume=True) goes on with it, --overwrite (overwrite=True) replaces it."
+                    raise SetupError(f"{path} exists", hint)
 
     def refuse_in_use(self) -> None:
         """Raises where another batch appends lines to one, as to an error file that both have named.

@@ -35,6 +35,8 @@ class Progress:
     """When it will end at this pace; None while nobody can know."""
     late_s: float | None
     """How long after the deadline that would be; None when it is in time, or there is none."""
+    model: str = ""
+    """That its rows run on; empty when none can be run, or it is not known yet."""
 
 
 class Teller:
@@ -59,7 +61,7 @@ class Teller:
         """Rows have ended."""
         summary, now = self._summary, self._clock()
         summary.seconds = now - self._begin
-        self._pace.note(now, summary.rows_out - summary.rows_before, summary.tokens_out - summary.tokens_before)
+        self._pace.note(now, summary.rows_run, summary.tokens_out - summary.tokens_before)
         for row in finished:
             self._on_row(row)
         self._on_progress(self._progress())
@@ -69,7 +71,9 @@ class Teller:
         self._summary.seconds = self._clock() - self._begin
 
     def _progress(self) -> Progress:
-        summary, running = self._summary, len(self._window.pending)
+        summary = self._summary
+        # Rows that were written just now still have their places.
+        running = min(len(self._window.pending), summary.rows_unfinished)
         return Progress(
             batch_id=summary.batch_id,
             rows_total=summary.rows_in,
@@ -86,6 +90,7 @@ class Teller:
             tokens_per_s=self._pace.tokens_per_s,
             left_s=self._pace.left_s(summary.rows_unfinished),
             late_s=self._pace.late_s(summary.rows_unfinished, self._ends_at),
+            model=summary.model,
         )
 
 
@@ -119,4 +124,5 @@ class Watcher:
             tokens_per_s=self._pace.tokens_per_s,
             left_s=self._pace.left_s(counts.total - out),
             late_s=self._pace.late_s(counts.total - out, record.expires_ms / 1000),
+            model=record.model or record.spec.model or "",
         )

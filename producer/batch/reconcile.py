@@ -17,7 +17,7 @@ LONGEST_LINE_BYTES = 1 << 30
 MOST_PLACES = 20
 """So many places of one id are named; all are counted."""
 # The line of a row that could not be read has no id; its message begins with the number.
-_NUMBERED = re.compile(r"line ([0-9]{1,18}): ")
+NUMBERED = re.compile(r"line ([0-9]{1,18}): ")
 
 _TABLES = """
 PRAGMA journal_mode = OFF;
@@ -102,14 +102,15 @@ class Reconciler:
     Use: `read`, then iterate over `findings`, then look at `report`.
     """
 
-    def __init__(self, given: str | Path, results: Sequence[str | Path]) -> None:
-        """`given` is the input; each may be packed.
+    def __init__(self, given: str | Path, results: Sequence[str | Path], limit: int | None = None) -> None:
+        """`given` is the input; each may be packed. `limit`: only so many rows of it count, as the batch's own.
 
         Raises:
             InvalidRequest: two of the files are the same.
         """
         self._given = Path(given)
         self._results = [Path(result) for result in results]
+        self._limit = limit
         names = [path.resolve() for path in [self._given, *self._results]]
         if len(set(names)) < len(names):
             raise InvalidRequest("two of the files are the same", "Name the input, the output and the error file.")
@@ -136,11 +137,13 @@ class Reconciler:
             raise OutputFailed(f"the temporary file can't be written: {error}") from None
 
     def _read(self, db: sqlite3.Connection) -> None:
-        for lines in _lines(self._given):
+        for lines in _first(lines_of(self._given), self._limit):
             self.report.rows += len(lines)
-            db.executemany("INSERT INTO inputs (line, id) VALUES (?, ?)", [(one.number, _id(one)) for one in lines])
+            db.executemany(
+                "INSERT INTO inputs (line, id) VALUES (?, ?)", [(one.number, custom_id_of(one)) for one in lines]
+            )
         for file, path in enumerate(self._results):
-            for lines in _lines(path):
+            for lines in lines_of(path):
                 self.report.lines += len(lines)
                 self._take(db, file, lines)
 
@@ -201,7 +204,12 @@ class _Unreadable(Exception):
     """No line of output."""
 
 
-def _lines(path: Path) -> Iterator[Sequence[Line | BadRow]]:
+def lines_of(path: Path) -> Iterator[Sequence[Line | BadRow]]:
+    """A file's lines that are not blank, block by block; one that is packed is unpacked.
+
+    Raises:
+        SetupError: it can't be opened.
+    """
     splitter = LineSplitter(LONGEST_LINE_BYTES)
     with source.reading(path) as reader:
         try:
@@ -213,7 +221,17 @@ def _lines(path: Path) -> Iterator[Sequence[Line | BadRow]]:
             yield splitter.end()
 
 
-def _id(line: Line | BadRow) -> str | None:
+def _first(blocks: Iterator[Sequence[Line | BadRow]], limit: int | None) -> Iterator[Sequence[Line | BadRow]]:
+    """So many lines, where there is a limit."""
+    left = limit
+    for lines in blocks:
+        yield lines if left is None else lines[:left]
+        left = None if left is None else left - len(lines)
+        if left is not None and left <= 0:
+            return
+
+
+def custom_id_of(line: Line | BadRow) -> str | None:
     """The id of a line of the input, where one can be read."""
     if isinstance(line, BadRow):
         return None
@@ -240,5 +258,5 @@ def _answer(line: Line | BadRow) -> tuple[str | None, int | None, bytes]:
         mark = hashlib.blake2b(wire.dumps(value.get("id")), digest_size=8).digest()
         return custom_id, None, mark
     message = error.get("message") if isinstance(error, dict) else None
-    found = _NUMBERED.match(message) if isinstance(message, str) else None
+    found = NUMBERED.match(message) if isinstance(message, str) else None
     return None, int(found[1]) if found else None, b""

@@ -48,6 +48,8 @@ class Facts:
     """`validating` until the rows are planned, then `running`, then how it ended."""
     created_ms: int = 0
     deadline_ms: int | None = None
+    refused: int = 0
+    """Rows that failed and would fail again, when the batch ended."""
     ended_ms: int | None = None
 
 

@@ -15,6 +15,8 @@ LINES_A_BLOCK = 500
 RUNNING = "running"
 TIDYING = "tidying"
 """States of a batch that has not ended; the second: its files are written anew, and only they know what they hold."""
+ANEW = "Or begin anew: --overwrite (overwrite=True)."
+MORE_ROWS = f"Go on with the same limit. For more rows, run the whole input to another output. {ANEW}"
 ENDS = frozenset(BatchEnd) - {BatchEnd.COMPLETED}
 T = TypeVar("T")
 
@@ -26,7 +28,9 @@ def check_judged(facts: Facts) -> None:
         SetupError: they may.
     """
     if not facts.judged:
-        raise SetupError("the batch was cancelled before its input was validated", "Begin anew: --overwrite.")
+        raise SetupError(
+            "the batch was cancelled before its input was validated", "Begin anew: --overwrite (overwrite=True)."
+        )
 
 
 def check_options(facts: Facts, now: Mapping[str, Any]) -> None:
@@ -38,8 +42,15 @@ def check_options(facts: Facts, now: Mapping[str, Any]) -> None:
     for name, value in now.items():
         before = facts.options.get(name)
         if before != value:
-            what = f"--{name.replace('_', '-')} was {before!r} and is {value!r} now"
-            raise SetupError(f"the batch can't be resumed with other options: {what}", "Or begin anew: --overwrite.")
+            what = f"{name} {_said(before, 'was')} and {_said(value, 'is')} now"
+            hint = MORE_ROWS if name == "limit" else f"Go on as it began. {ANEW}"
+            raise SetupError(f"the batch can't be resumed with other options: {what}", hint)
+
+
+def _said(value: object, verb: str) -> str:
+    return (
+        f"{verb} not given" if value in (None, "", False) else f"{verb} given" if value is True else f"{verb} {value}"
+    )
 
 
 def recount(summary: BatchSummary, book: Ledger) -> None:

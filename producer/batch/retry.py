@@ -55,7 +55,7 @@ async def retry_failed(  # noqa: PLR0913, D417 - a batch's options, as in run_ba
     with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch, Ledger.open(out.beside(STATE)) as book:
         facts = book.facts()
         if facts.state == RUNNING:
-            raise SetupError("the batch has not ended", "First let it end: `tokenfleet batch run … --resume`.")
+            raise SetupError("the batch has not ended", "First let it end: the same run with --resume (resume=True).")
         check_judged(facts)
         check_unchanged(facts, facts.source)
         outlets = outlets_of(target, facts.options["errors"], facts.options["order"], Path(scratch))
@@ -69,5 +69,5 @@ def _take_back(book: Ledger, facts: Facts, options: BatchOptions) -> None:
     counts = book.counts()
     if counts.failed > facts.bad or counts.waiting:
         # First: whoever finds the state like this looks at the files, and not at where the ledger thinks lines stand.
-        book.set_facts(replace(facts, state=TIDYING, deadline_ms=options.deadline_ms(), ended_ms=None))
+        book.set_facts(replace(facts, state=TIDYING, deadline_ms=options.deadline_ms(), refused=0, ended_ms=None))
         book.retry_failed()

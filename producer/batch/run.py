@@ -2,11 +2,14 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from producer.batch.begin import begin
 from producer.batch.course import Course
+from producer.batch.intake import MOST_PROBLEMS
+from producer.batch.ledger import Ledger
 from producer.batch.options import WINDOW, BatchOptions, OnInvalid, Order
 from producer.batch.outlets import Outlet, Outlets
 from producer.batch.output import STANDARD
@@ -14,12 +17,20 @@ from producer.batch.progress import Progress
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.fleet import Fleet
 from producer.requests import Deadline
+from protocol.errors import Problem
 from protocol.messages import Endpoint
 from protocol.states import Priority
+
+OnBad = Callable[[Sequence[Problem], int], None]
+"""Given the lines that are skipped as no requests, 1,000 at most, and how many there are."""
 
 
 def ignore(_: object) -> None:
     """For callers who want no news."""
+
+
+def ignore_bad(_: Sequence[Problem], __: int) -> None:
+    """Likewise."""
 
 
 async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where they are checked
@@ -46,6 +57,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     stream: bool = False,
     keep: bool = False,
     cancel: asyncio.Event | None = None,
+    on_bad: OnBad = ignore_bad,
     on_progress: Callable[[Progress], None] = ignore,
     on_row: Callable[[FinishedRow], None] = ignore,
 ) -> BatchSummary:
@@ -54,11 +66,10 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     A task that is cancelled withdraws what is under way and closes the files; `resume` goes on, as after a crash.
 
     Args:
-        fleet, source, target: `-` is stdin or stdout, `.gz` is packed; the batch's state stands beside the target.
-        errors: where the lines of failed rows go; None: to `target` too.
-        batch_id … keep: see `BatchOptions`.
+        source, target, errors: `-` is stdin or stdout, `.gz` is packed; without `errors` all lines go to `target`.
+        batch_id … keep: see `BatchOptions`; the batch's state stands beside the target.
         cancel: once it is set, the batch ends as cancelled; while it is set, no row is submitted.
-        on_progress, on_row: called once the input is valid and whenever rows were written; and for each of them.
+        on_bad, on_progress, on_row: told of skipped lines; at the start and whenever rows were written; of each row.
 
     Raises:
         BatchInvalid, InputChanged, SetupError: bad lines; the input has changed; a file can't be used, or is there.
@@ -66,12 +77,23 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
         InvalidRequest, UnknownModel, NotAllowed: a rule is broken; nobody serves it; the Redis user lacks a right.
     """
     options = BatchOptions.of(locals())
-    with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch:
-        outlets = outlets_of(target, errors, options.order, Path(scratch))
+    with _outlets(target, errors, options.order) as outlets:
         book, resumed = await begin(fleet, str(_whole(source)), outlets, options, cancel)
         with book:
+            _tell_bad(book, ignore_bad if resumed else on_bad)
             course = await Course.open(fleet, outlets, options, book, resumed=resumed)
             return await course.run(cancel, on_progress, on_row)
+
+
+@contextmanager
+def _outlets(target: str | Path, errors: str | Path | None, order: Order) -> Iterator[Outlets]:
+    with tempfile.TemporaryDirectory(prefix="tokenfleet-batch-") as scratch:
+        yield outlets_of(target, errors, order, Path(scratch))
+
+
+def _tell_bad(book: Ledger, on_bad: OnBad) -> None:
+    if bad := book.facts().bad:
+        on_bad(book.problems(0, MOST_PROBLEMS), bad)
 
 
 def outlets_of(target: str | Path, errors: str | Path | None, order: object, scratch: Path) -> Outlets:

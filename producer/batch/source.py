@@ -126,8 +126,8 @@ def why(error: Exception) -> str:
 def check_unchanged(facts: Facts, source: str | Path) -> None:
     """See that an input is what it was when it was taken in.
 
-    Size and time of the last change as they were are trusted; otherwise the input is read once more. What came through
-    a pipe is not looked at: its rows are read from where they were spooled to.
+    Size and time of the last change as they were are trusted; otherwise the input is read once more. A pipe is not
+    looked at: its rows are read from where they were spooled to, see `check_piped`.
 
     Raises:
         InputChanged: it is another.
@@ -136,7 +136,7 @@ def check_unchanged(facts: Facts, source: str | Path) -> None:
     path = Path(source)
     if facts.readable and not Path(facts.readable).is_file():
         raise SetupError(f"{facts.readable} is not there", "The batch's rows are read from it. Begin anew.")
-    if str(path) == STANDARD or stamp(path) == (facts.size, facts.mtime_ns):
+    if _pipe(path) or stamp(path) == (facts.size, facts.mtime_ns):
         return
     digest = hashlib.sha256()
     with reading(path) as reader:
@@ -150,6 +150,48 @@ def check_unchanged(facts: Facts, source: str | Path) -> None:
             other = f"{path} is another file than the batch's input, {facts.source}"
             raise InputChanged(other, "Name that one, or begin anew.")
         raise InputChanged(f"{path} is not what it was when the batch began", "Restore it, or begin anew.")
+
+
+def check_piped(facts: Facts, source: str | Path, stopped: Callable[[], bool] = never) -> None:
+    """See that a pipe brings the batch's input again, as it is kept; it is compared as it comes.
+
+    One that brings nothing says nothing, nor do a closed stdin and a terminal. Where a limit has cut the input off,
+    more may come behind what is kept.
+
+    Raises:
+        InputChanged: it brings something else.
+    """
+    path = Path(source)
+    if str(path) == STANDARD and (sys.stdin is None or sys.stdin.isatty()):
+        return
+    if facts.readable == facts.source:
+        check_unchanged(facts, facts.source)
+    limit = facts.options.get("limit")
+    with opened(Path(facts.readable)) as kept, reading(path, stopped) as reader:
+        if not _same(reader, kept, stopped, more=limit is not None and facts.rows >= limit):
+            name = "stdin" if str(path) == STANDARD else str(path)
+            hint = f"Bring it again, as it is in {facts.readable}, or nothing, as of /dev/null; or begin anew."
+            raise InputChanged(f"{name} brings something else than the batch's input", hint)
+
+
+def _same(reader: Reader, kept: BinaryIO, stopped: Callable[[], bool], *, more: bool) -> bool:
+    left = size = os.fstat(kept.fileno()).st_size
+    try:
+        for data in blocks(reader, stopped):
+            known = kept.read(len(data))
+            left -= len(data)
+            if known != data[: len(known)] or (left < 0 and not more):
+                return False
+            if left <= 0 and more:
+                return True
+    except UNREADABLE:
+        pass  # It may have come to the same end before; whatever is missing counts.
+    return left in (0, size) or stopped()
+
+
+def _pipe(source: Path) -> bool:
+    """Whether what it brings comes once."""
+    return str(source) == STANDARD or source.is_fifo()
 
 
 def _packed(source: Path) -> bool:

@@ -25,7 +25,7 @@ def refuse_bad(book: Ledger, desk: Desk) -> Iterator[None]:
                 (
                     row,
                     rows.refused(problem.code, f"line {row.number}: {problem.message}"),
-                    FinishedRow(row.number, failed=True),
+                    FinishedRow(row.number, failed=True, bad=True),
                 )
                 for row, problem in refusals
             ]

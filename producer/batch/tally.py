@@ -83,6 +83,8 @@ class FinishedRow:
     """Of `tokens_in`: those whose KV blocks the engine had, where it tells."""
     refused: bool = False
     """Failed, and would fail again: the engine, or the submit, refused the request itself."""
+    bad: bool = False
+    """It did not run: its line is no request."""
     deduped: bool = False
     """It did not run: it has the answer of a row with the same body."""
 
@@ -104,7 +106,7 @@ class BatchSummary:
     rows_failed: int = 0
     """Of `rows_out`: with an error or a refusal by the engine."""
     rows_refused: int = 0
-    """Of `rows_failed`: requests that were refused by this run, and would be again."""
+    """Of `rows_failed`: requests that were refused, and would be again; of runs that were killed they are not known."""
     rows_deduped: int = 0
     """Of `rows_out`: answered by a row with the same body."""
     tokens_in: int = 0
@@ -115,6 +117,8 @@ class BatchSummary:
     """Of this run."""
     rows_before: int = 0
     """Of `rows_out`: by earlier runs of the same batch."""
+    rows_unrun: int = 0
+    """Of `rows_out`: lines that are no requests, of this run."""
     tokens_before: int = 0
     """Of `tokens_out`: likewise."""
     queue_ms: Waits = field(default_factory=Waits)
@@ -145,14 +149,20 @@ class BatchSummary:
 
     @property
     def rows_per_s(self) -> float:
-        """Rows that this run ended, over its whole time."""
-        return (self.rows_out - self.rows_before) / self.seconds if self.seconds > 0 else 0.0
+        """Requests that this run ended, over its whole time."""
+        return self.rows_run / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def rows_run(self) -> int:
+        """Rows that this run ended, without lines that are no requests."""
+        return self.rows_out - self.rows_before - self.rows_unrun
 
     def add(self, row: FinishedRow) -> None:
         """Count a row that was written."""
         self.rows_out += 1
         self.rows_failed += row.failed
         self.rows_refused += row.refused
+        self.rows_unrun += row.bad
         self.rows_deduped += row.deduped
         if not row.deduped:
             self.tokens_in += row.tokens_in

@@ -1,17 +1,20 @@
 """Long work on files, off the event loop."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread. A task that is cancelled meanwhile waits for it: its files are closed right after."""
+async def in_thread(work: Callable[[], T], stop: threading.Event | None = None) -> T:
+    """Run `work` in a thread. Whoever is cancelled sets `stop` and waits for it: its files are closed right after."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
+        if stop:
+            stop.set()
         await asyncio.wait([working])
         raise

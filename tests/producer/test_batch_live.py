@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from producer.batch.live import BatchRun
 from producer.fleet import Fleet
 from protocol.errors import BatchInvalid, InvalidRequest, UnknownJob
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
@@ -136,14 +137,65 @@ async def test_what_it_raises_comes_to_whoever_waits(
             await wait()
 
 
-@pytest.mark.parametrize("target", ["-", "out.jsonl.gz"])
-async def test_packed_lines_and_stdout_cant_be_read_while_it_runs(
-    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], tmp_path: Path, target: str
+async def left_by(fleet: Fleet, redis: Redis, worker: TinyWorker, files: tuple[Path, Path], how: str) -> BatchRun:
+    """A block of which each kind of end is one word."""
+    async with fleet.batches.run(*files, window=4) as batch:
+        await until_queued(redis, 4)
+        for attempt in await worker.take():
+            await attempt.echo()
+        async for _ in batch:
+            if how == "return":
+                return batch
+            break
+    return batch
+
+
+@pytest.mark.parametrize("how", ["return", "break"])
+async def test_an_iteration_that_is_left_breaks_it_off(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], how: str
 ) -> None:
-    named = target if target == "-" else tmp_path / target
-    with pytest.raises(InvalidRequest, match="plain file"):
-        async with serving(worker), fleet.batches.run(wrote(files[0], row("a")), named) as batch:
+    """The first four rows were answered, and nobody would answer the others."""
+    wrote(files[0], *(row(f"r{n}") for n in range(20)))
+    async with asyncio.timeout(10):
+        batch = await left_by(fleet, redis, worker, files, how)
+    lines = by_id(files[1])
+    assert [line["error"] and line["error"]["code"] for line in lines.values()].count("batch_cancelled") == 16
+    assert (len(lines), await leftovers(redis)) == (20, [])
+    with pytest.raises(InvalidRequest, match="broken off"):
+        await batch.summary()
+    async with serving(worker), fleet.batches.run(*files, resume=True) as batch:
+        pass
+    assert (await batch.summary()).rows_before == 4
+
+
+async def test_a_block_that_waited_for_the_end_may_have_left_the_lines(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
+) -> None:
+    wrote(files[0], *(row(f"r{n}") for n in range(20)))
+    async with serving(worker), fleet.batches.run(*files) as batch:
+        async for _ in batch:
+            break
+        assert (await batch.summary()).rows_out == 20
+    assert (await batch.summary()).rows_failed == 0
+
+
+async def test_packed_lines_come_at_the_end(
+    fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    source = wrote(files[0], row("good", "say a"), row("bad", "refuse 400"))
+    out, err = tmp_path / "out.jsonl.gz", tmp_path / "err.jsonl"
+    async with serving(worker), fleet.batches.run(source, out, errors=err) as batch:
+        assert {line["custom_id"] async for line in batch} == {"good", "bad"}
+
+
+async def test_stdout_cant_be_read(fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]) -> None:
+    async def read() -> None:
+        async with fleet.batches.run(wrote(files[0], row("a")), "-") as batch:
             await anext(aiter(batch))
+
+    with pytest.raises(InvalidRequest, match="stdout"):
+        await read()
+    assert await leftovers(redis) == []
 
 
 async def test_it_must_be_entered(fleet: Fleet, files: tuple[Path, Path]) -> None:

@@ -33,6 +33,15 @@ def error(custom_id: str | None, number: int) -> str:
     return json.dumps({"id": f"batch_req_b-{number}", "custom_id": custom_id, "response": None, "error": told})
 
 
+def test_only_the_first_rows_count_where_a_limit_was(files: tuple[Path, Path, Path]) -> None:
+    write(files[0], *("" if n == 1 else row(f"r{n}") for n in range(6)))
+    write(files[1], answer("r0"), answer("r2"))
+    for limit, missing, foreign in ((2, 0, 0), (3, 1, 0), (1, 0, 1), (None, 3, 0), (9, 3, 0)):
+        reconciler = Reconciler(files[0], files[1:], limit)
+        list(reconciler.findings())
+        assert (reconciler.report.missing, reconciler.report.foreign) == (missing, foreign), limit
+
+
 def found(*paths: Path) -> tuple[Report, list[tuple[str, str | None, int | None, list[tuple[str, int]]]]]:
     reconciler = Reconciler(paths[0], paths[1:])
     findings = [brief(finding) for finding in reconciler.findings()]

@@ -181,8 +181,15 @@ async def test_what_can_not_be_resumed_is_refused(fleet: Fleet, worker: TinyWork
     before = target.read_bytes()
     with pytest.raises(errors.SetupError, match="exists"):
         await run_batch(fleet, source, target, limit=3)
-    for changes in ({"order": "input"}, {"dedup": True}, {"limit": 4}, {"errors": target.with_name("err")}):
-        with pytest.raises(errors.SetupError, match="other options"):
+    changed: list[tuple[dict[str, Any], str]] = [
+        ({"order": "input"}, "order was completion and is input now"),
+        ({"dedup": True}, "dedup was not given and is given now"),
+        ({"limit": 4}, "limit was 3 and is 4 now.*run the whole input to another output"),
+        ({"limit": None}, "limit was 3 and is not given now"),
+        ({"errors": target.with_name("err")}, "errors was not given and is /.*err now"),
+    ]
+    for changes, words in changed:
+        with pytest.raises(errors.SetupError, match=f"(?s)other options: {words}"):
             await run_batch(fleet, source, target, resume=True, **({"limit": 3} | changes))
     write_rows(source, 5)
     with pytest.raises(errors.InputChanged):

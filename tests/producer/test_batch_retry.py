@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.batch import retry_failed, run_batch
+from producer.batch.failed_rows import write_failed
 from producer.batch.ledger import Ledger
 from producer.fleet import Fleet
 from protocol import errors
@@ -91,3 +92,36 @@ async def test_a_full_disk_before_a_retry_is_told_and_mended(
     async with counting(worker) as prompts:
         summary = await retry_failed(fleet, target)
     assert (len(prompts), summary.clean, len(by_id(target))) == (1, True, 12)
+
+
+async def test_that_rows_would_fail_again_is_known_later_too(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
+) -> None:
+    write_rows(how["source"], 4)
+    async with counting(worker, "say 2"):
+        ran = await run_batch(fleet, **options(how))
+        again = await run_batch(fleet, **options(how), resume=True)
+        retried = await retry_failed(fleet, how["target"])
+    assert [(one.rows_failed, one.rows_refused) for one in (ran, again, retried)] == [(1, 1)] * 3
+    async with counting(worker):
+        assert (await retry_failed(fleet, how["target"])).clean
+
+
+async def test_failed_rows_are_mended_and_run_to_an_output_of_their_own(
+    fleet: Fleet, worker: TinyWorker, how: dict[str, Any], tmp_path: Path
+) -> None:
+    """Those that the engine refused, and lines that are no requests, with and without an id."""
+    source, again = how["source"], tmp_path / "again.jsonl"
+    bad = row("late", url="/v1/nothing")
+    given = [row("r0", "say 0"), row("r1", "say 1"), "no json", bad, row("r0", "twice"), row("r2", "say 2")]
+    source.write_text("".join(f"{line}\n" for line in given))
+    async with counting(worker, "say 1"):
+        await run_batch(fleet, **options(how), on_invalid="skip")
+    results = [how["target"], *([how["errors"]] if "errors" in how else [])]
+    assert write_failed(source, results, again) == 4
+    assert again.read_text().splitlines() == given[1:5]
+    with pytest.raises(errors.SetupError, match="exists"):
+        write_failed(source, results, again)
+    again.write_text(given[1] + "\n")
+    async with counting(worker):
+        assert (await run_batch(fleet, again, tmp_path / "again-out.jsonl")).clean

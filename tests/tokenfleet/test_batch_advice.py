@@ -20,9 +20,17 @@ def summary(
         (summary(bad=2, failed=3), "1 row failed: `tokenfleet batch retry-failed"),
         (summary(bad=1, failed=3, refused=2), "2 rows failed and would fail again: their lines say why"),
         (summary(failed=3, refused=2), "3 rows failed: `tokenfleet batch retry-failed -o out.jsonl` runs failed rows"),
-        (summary(bad=2, failed=2), "2 lines are no requests"),
+        (summary(bad=2, failed=2), "2 lines are no requests: the error lines say why"),
+        (summary(bad=1, failed=1), "1 line is no request: the error lines say why"),
         (summary(out=4, state=BatchEnd.EXPIRED), "6 rows never ended: the same command with --resume --deadline 6h"),
     ],
 )
 def test_what_can_be_done(of: BatchSummary, words: str) -> None:
     assert advice(of, "out.jsonl").startswith(words)
+
+
+def test_rows_to_be_mended_are_taken_out_by_a_command() -> None:
+    for of in (summary(failed=2, refused=2), summary(bad=2, failed=2)):
+        assert "`tokenfleet batch reconcile IN out.jsonl [ERR] --failed-rows FILE` takes them out" in advice(
+            of, "out.jsonl"
+        )

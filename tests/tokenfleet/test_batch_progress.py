@@ -10,6 +10,7 @@ from rich.console import Console
 from producer.batch import BatchSummary, Progress
 from producer.batch.pace import Pace
 from producer.batch.progress import Teller, Watcher
+from producer.batch.records import Status, Todo
 from producer.batch.run import ignore
 from producer.batch.tally import FinishedRow
 from producer.batch.window import Window
@@ -50,6 +51,26 @@ def test_nobody_is_warned_of_a_batch_that_is_in_time() -> None:
     told = Told()
     told.pass_s(30, rows_each=2)
     assert told.warnings() == 0
+
+
+def test_lines_that_are_no_requests_are_no_speed() -> None:
+    told = Told()
+    told.summary.rows_before = told.summary.rows_out = 10
+    for number in range(50):
+        told.summary.add(FinishedRow(number, failed=True, bad=True))
+    told.pass_s(10, rows_each=2)
+    assert told.news[-1].rows_per_s == told.summary.rows_per_s == pytest.approx(2.0)
+    assert told.news[-1].rows_out == 80
+
+
+def test_no_row_runs_once_all_are_done() -> None:
+    """It is written and told before it leaves the window."""
+    told, window = Told(), Window(100)
+    told.teller = Teller(told.summary, window, None, lambda: told.now_s, told.news.append, ignore)
+    for number in range(100):
+        window.add(f"b-{number}", Todo(number, number, 0, 0, None, 0, None, False, 0, Status.WAITING))
+    told.pass_s(10, rows_each=10)
+    assert [news.rows_in_redis for news in told.news[-2:]] == [10, 0]
 
 
 def test_a_slow_batch_is_warned_of_once_and_early() -> None:

@@ -54,6 +54,8 @@ async def test_a_file_in_and_a_file_out(tmp_path: Path) -> None:
         files = ["-i", str(source), "-o", str(target), "--errors", str(errors)]
         skipped = batch(*files, "--overwrite", "--on-invalid", "skip", *where)
         assert skipped.returncode == 3, skipped.stderr
+        named = [line.split(":")[1:3] for line in skipped.stderr.splitlines() if line.startswith(str(source))]
+        assert named == [["2", " invalid_json_line"], ["3", " invalid_request"]]
         assert [json.loads(line)["error"]["code"] for line in errors.read_text().splitlines()] == [
             "invalid_json_line",
             "invalid_request",

@@ -161,6 +161,23 @@ def test_what_is_not_proven_is_named(given: Path, tmp_path: Path) -> None:
     assert last["proven"] is False
 
 
+def test_failed_rows_are_taken_out(given: Path, tmp_path: Path) -> None:
+    out, err, failed = answers(tmp_path / "out", "b"), tmp_path / "err", tmp_path / "again.jsonl"
+    error = {"code": "batch_expired", "message": "line 1: no"}
+    err.write_text(json.dumps({"id": "i", "custom_id": "a", "response": None, "error": error}) + "\n")
+    result = ran("reconcile", given, out, err, "--failed-rows", failed)
+    assert (result.exit_code, result.stdout.startswith("proven")) == (Exit.CLEAN, True)
+    assert result.stderr == f"1 row that failed stands in {failed}: mend it, and run it to another output\n"
+    assert failed.read_text() == row("a") + "\n"
+    assert ran("reconcile", given, out, err, "--failed-rows", given).exit_code == Exit.INVALID
+
+
+def test_the_limit_of_the_run_counts(given: Path, tmp_path: Path) -> None:
+    out = answers(tmp_path / "out", "a")
+    assert ran("reconcile", given, out).exit_code == Exit.FAILED
+    assert ran("reconcile", given, out, "--limit", "1").exit_code == Exit.CLEAN
+
+
 def test_a_person_sees_the_first_hundred_findings(given: Path, tmp_path: Path) -> None:
     told = ran("reconcile", given, answers(tmp_path / "out", "a", "b", *(f"x{n}" for n in range(150)))).stdout
     assert (len(told.splitlines()), told.splitlines()[-2]) == (102, "… and more")

@@ -33,6 +33,16 @@ def naming_redis(where: str) -> Iterator[None]:
         raise StoreUnavailable(f"no Redis answers at {where}", hint) from error
 
 
+@contextmanager
+def _saying_that_nothing_began() -> Iterator[None]:
+    """Whoever is interrupted in the block hears so."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        click.echo("nothing has begun", err=True)
+        raise
+
+
 def with_fleet(work: "Callable[[Fleet], Awaitable[T]]", *, fast: bool = False, patience_s: float = math.inf) -> T:
     """Connect as the settings say, wait until Redis answers, and run `work`.
 
@@ -59,7 +69,7 @@ async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T
 
     where, patience_s = store.redacted(settings.store_url), settings.redis_patience_s
     async with Fleet(settings=settings) as fleet:
-        with naming_redis(where):
+        with naming_redis(where), _saying_that_nothing_began():
             await store.wait_until_up(
                 fleet.redis,
                 patience_s,

@@ -107,7 +107,7 @@ class Batches:
         record = await self._patient(lambda: run(self._fleet.redis, batch_reads.batch_record(name)))
         if record is None:
             raise UnknownBatch(
-                "there is no such batch", "It was never submitted, was deleted, or was kept long enough."
+                "there is no such batch", "It was never submitted, was deleted, or the time that it was kept is over."
             )
         return record
 
@@ -196,7 +196,7 @@ class Batches:
         """As `results`, as the bytes that stand in the files, with their newlines."""
         record, store = await self.get(batch_id), self._store
         if not record.status.terminal and not partial:
-            raise BatchActive("the batch has not ended", "Ask for what is there with --partial.")
+            raise BatchActive("the batch has not ended", "Ask for what is there: --partial (partial=True).")
         for lines in await asyncio.to_thread(_parts, store, record):
             while block := await asyncio.to_thread(_some, lines):
                 for line in block:

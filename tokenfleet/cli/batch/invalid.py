@@ -1,8 +1,10 @@
 """How a batch file is refused: every bad line in one pass."""
 
+from collections.abc import Sequence
+
 import click
 
-from protocol.errors import BatchInvalid, UnknownModel
+from protocol.errors import BatchInvalid, Problem, UnknownModel
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -19,12 +21,17 @@ def refused(source: str, error: BatchInvalid) -> Exit:
         said = {"code": error.code, "message": error.message, "hint": error.hint, "total": error.total}
         print_json({"error": {**said, "problems": problems}})
         return Exit.INVALID
-    # A model that nobody serves, often that of --model, is one mistake and not one of each line.
-    same = {problem.message if problem.code == UnknownModel.code else "" for problem in error.problems}
-    shown = 1 if len(same) == 1 and "" not in same else MOST_LINES
-    for problem in error.problems[:shown]:
-        click.echo(harmless(f"{source}:{problem.line}: {problem.code}: {problem.message}"), err=True)
-    if error.total > shown:
-        click.echo(f"… and {error.total - shown} more: `tokenfleet batch validate` tells all", err=True)
+    told(source, error.problems, error.total)
     click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
     return Exit.INVALID
+
+
+def told(source: str, problems: Sequence[Problem], total: int) -> None:
+    """Name bad lines on stderr, the first hundred; `total`: so many there are."""
+    # A model that nobody serves, often that of --model, is one mistake and not one of each line.
+    same = {problem.message if problem.code == UnknownModel.code else "" for problem in problems}
+    shown = 1 if len(same) == 1 and "" not in same else MOST_LINES
+    for problem in problems[:shown]:
+        click.echo(harmless(f"{source}:{problem.line}: {problem.code}: {problem.message}"), err=True)
+    if total > shown:
+        click.echo(f"… and {total - shown} more: `tokenfleet batch validate` tells all", err=True)

@@ -19,9 +19,13 @@ MOST_PRINTED = 100
 @click.argument("given", metavar="IN")
 @click.argument("output", metavar="OUT")
 @click.argument("errors", metavar="[ERR]", required=False)
+@click.option("--limit", type=click.IntRange(1), help="Only the first N rows of IN: those of a run with this limit.")
+@click.option("--failed-rows", "failed", metavar="FILE", help="Write the rows of IN that failed there, to be mended.")
 @json_option
 @click.pass_context
-def command(context: click.Context, given: str, output: str, errors: str | None) -> None:
+def command(
+    context: click.Context, given: str, output: str, errors: str | None, limit: int | None, failed: str | None
+) -> None:
     """Prove from the files alone that each line of IN has exactly one line in OUT or ERR, and that there is no other.
 
     Names the ids that are missing or doubled, the lines that belong to no row, and lines that can't be read, such as
@@ -31,9 +35,10 @@ def command(context: click.Context, given: str, output: str, errors: str | None)
     Examples:
       tokenfleet batch reconcile prompts.jsonl answers.jsonl
       tokenfleet batch reconcile prompts.jsonl.gz answers.jsonl errors.jsonl --json
+      tokenfleet batch reconcile prompts.jsonl answers.jsonl --failed-rows again.jsonl
 
     With --json, one object for each finding: kind, custom_id, input_line, places, why; and a last one with proven,
-    rows, lines, missing, doubled, foreign and unreadable.
+    rows, lines, missing, doubled, foreign and unreadable. How many rows --failed-rows took out is told on stderr.
 
     \b
     Exit codes: 0 proven, 2 a file can't be opened, 3 not proven, 4 the disk is full.
@@ -42,7 +47,7 @@ def command(context: click.Context, given: str, output: str, errors: str | None)
 
     from producer.batch.reconcile import Reconciler
 
-    reconciler = Reconciler(given, [output, *([errors] if errors else [])])
+    reconciler = Reconciler(given, [output, *([errors] if errors else [])], limit)
     for number, finding in enumerate(reconciler.findings()):
         if wants_json():
             print_json(asdict(finding))
@@ -58,7 +63,19 @@ def command(context: click.Context, given: str, output: str, errors: str | None)
     else:
         counts = (f"{getattr(report, kind)} {kind}" for kind in ("missing", "doubled", "foreign", "unreadable"))
         click.echo(f"not proven: {report.rows} rows, {report.lines} lines; {', '.join(counts)}")
+    if failed:
+        _take_out(given, [output, *([errors] if errors else [])], failed)
     context.exit(Exit.CLEAN if report.proven else Exit.FAILED)
+
+
+def _take_out(given: str, results: list[str], failed: str) -> None:
+    from pathlib import Path
+
+    from producer.batch.failed_rows import write_failed
+
+    count = write_failed(Path(given), list(map(Path, results)), Path(failed))
+    told = "1 row that failed stands" if count == 1 else f"{count} rows that failed stand"
+    click.echo(f"{told} in {failed}: mend it, and run it to another output", err=True)
 
 
 def _told(finding: "Finding", given: str) -> str:

@@ -1,11 +1,12 @@
 """`tokenfleet batch run`: a file of requests in, a file of answers out."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from protocol.errors import BatchInvalid
-from tokenfleet.cli.batch.invalid import refused
+from tokenfleet.cli.batch.invalid import refused, told
 from tokenfleet.cli.batch.options import EndOptions, RowOptions, SendOptions, end_options, row_options, send_options
 from tokenfleet.cli.batch.running import end, shown
 from tokenfleet.cli.connection import with_fleet
@@ -45,13 +46,14 @@ class Options(RowOptions, EndOptions, SendOptions):
 def command(context: click.Context, **options: Unpack[Options]) -> None:
     """Run each row of IN and write exactly one OpenAI output line for it, whatever became of it.
 
-    First IN is read once: every line that is no request is reported as FILE:LINE: CODE: MESSAGE, and nothing is run
-    unless --on-invalid skip. Then only a window of rows is in Redis at once, however long IN is. Rows that begin
-    alike are sent close together. A row that fails gets its line with an error, and the others go on.
+    First IN is read once: every line that is no request is reported as FILE:LINE: CODE: MESSAGE on stderr, the first
+    hundred of them, and nothing is run unless --on-invalid skip. Then only a window of rows is in Redis at once,
+    however long IN is. Rows that begin alike are sent close together. A row that fails gets its line with an error,
+    and the others go on.
 
     Which rows are done stands in OUT.state, beside OUT. After a crash, a Ctrl-C, a full disk or a passed deadline the
     same command with --resume goes on: no row that has its line is run again. Input and options must be the same;
-    --deadline, --priority, --window and --max-errors may change.
+    --deadline, --priority, --window and --max-errors may change. Stdin has to bring the same once more, or nothing.
 
     \b
     Examples:
@@ -92,4 +94,4 @@ async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
     from producer.batch import run_batch
 
     async with shown(fleet, options["target"]) as show:
-        return await run_batch(fleet, **options, on_progress=show)
+        return await run_batch(fleet, **options, on_progress=show, on_bad=partial(told, options["source"]))

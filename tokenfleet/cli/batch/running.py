@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tokenfleet.cli.batch.outages import outages_told
+from tokenfleet.cli.batch.unserved import unserved_told
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progress], None]]":
-    """What to call with each news; says when Redis is away, and how to go on when the run is interrupted."""
+    """What to call with each news; says when Redis is away or no worker there, and how to go on when interrupted."""
     from rich.console import Console
 
     from tokenfleet.batch_progress import progress_on
@@ -34,11 +35,13 @@ async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progres
 
     try:
         with progress_on(console) as show:
-            async with outages_told(fleet, say):
+            async with outages_told(fleet, say), unserved_told(fleet, say, lambda: last[0] if last else None):
                 yield keep
     except asyncio.CancelledError:
-        done = f"{last[0].rows_out} of {last[0].rows_total} rows are done" if last else "no row is done"
-        how = "" if target == "-" else "; the same command with --resume goes on"
+        done, how = "nothing has begun", "; run the same command again"
+        if last:
+            done = f"{last[0].rows_out} of {last[0].rows_total} rows are done"
+            how = "" if target == "-" else "; the same command with --resume goes on"
         console.print(f"{done}{how}", soft_wrap=True)
         raise
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenfleet.cli.batch.options import service_options
-from tokenfleet.cli.batch.runners import tell_if_none
+from tokenfleet.cli.batch.runners import tell_if_none, tell_if_unserved
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -41,6 +41,7 @@ async def _show(fleet: "Fleet", batch_id: str) -> None:
         _print(record)
     if not record.status.terminal:
         await tell_if_none(fleet)
+        await tell_if_unserved(fleet, record)
 
 
 def _print(record: "BatchRecord") -> None:

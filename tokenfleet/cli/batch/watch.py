@@ -1,12 +1,14 @@
 """`tokenfleet batch watch`: a submitted batch until its end."""
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from tokenfleet.cli.batch.options import service_options
 from tokenfleet.cli.batch.runners import tell_if_none
+from tokenfleet.cli.batch.unserved import Unserved
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.options import wants_json
 from tokenfleet.cli.output import print_json
@@ -57,6 +59,7 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
 
     watcher, last, now_s = None, None, await _clock(fleet)
     warning = LateWarning(Console(stderr=True, highlight=False, markup=False, emoji=False))
+    unserved = Unserved(fleet, partial(click.echo, err=True), now_s)
     async for record in fleet.batches.watch(batch_id, each=True):
         if last is None and not record.status.terminal:
             await tell_if_none(fleet)
@@ -65,6 +68,7 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
             watcher = watcher or Watcher(record, now_s())
             # A batch that stands still is late some time too.
             warning.look(news := watcher.look(record, now_s()))
+            await unserved.look(news)
         if record != last:
             _print(record, news)
         last = record
