@@ -32,7 +32,7 @@ class Terms:
     lease_s: float = 5.0
     """A batch whose owner is silent for so long goes to another."""
     keep_s: float = 30 * 86_400.0
-    """How long ended batches and their files are kept."""
+    """How long ended batches are kept, with what they read and wrote."""
     notify: bool = False
     """Whether there is a webhook to tell of their ends."""
 
