@@ -87,13 +87,13 @@ class Owner:
             with suppress(FleetError, Lost):
                 await self._write(self._next)
 
-    def tell(self, counts: BatchCounts, usage: BatchUsage) -> None:
-        """How many rows are done, and their tokens; written with the next renewal.
+    def tell(self, counts: BatchCounts, usage: BatchUsage, model: str) -> None:
+        """How many rows are done, their tokens, and what they run on; written with the next renewal.
 
         The first time it also says that the run has begun.
         """
         begun = BatchStatus.IN_PROGRESS if self.status is BatchStatus.VALIDATING else None
-        self._next = replace(self._next, status=begun, counts=counts, usage=usage)
+        self._next = replace(self._next, status=begun, counts=counts, usage=usage, model=model or None)
         if begun:
             self._news.set()
 

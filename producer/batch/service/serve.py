@@ -158,7 +158,7 @@ class _Service:
         )
 
     def _tell(self, news: Progress) -> None:
-        self.owner.tell(_counts(news), _usage(news))
+        self.owner.tell(_counts(news), _usage(news), news.model)
         self.watch.on_progress(news)
 
     async def _unless_lost(self, work: Coroutine[None, None, T]) -> T:
