@@ -1,18 +1,15 @@
 """Which files batches need: those that they read, and those that they write."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from redis.asyncio import Redis
 
-from producer.batch.service.reading import names_in
 from producer.batch.store import OUTPUTS, output_id
-from protocol import batch_reads, log
+from protocol import batch_reads
 from protocol.batches import BatchName
-from protocol.call import run_all, value_of
-from protocol.errors import BatchActive, Unreadable
-
-_quiet = log.silent()
-"""What a hand wrote is for the operator, whose runner tells of it."""
+from protocol.call import run, run_all, value_of
+from protocol.errors import BatchActive, Unreadable, WrongType
 
 
 async def inputs_of(redis: Redis, names: Sequence[BatchName]) -> set[tuple[str, str]]:
@@ -38,7 +35,9 @@ async def check_unused(redis: Redis, tenant: str, file_id: str) -> None:
         BatchActive: one does.
         StoreUnavailable: Redis does not answer.
     """
-    names = await names_in(redis, batch_reads.living_batches(), _quiet)
-    living = [name for name in names if name.tenant == tenant]
+    living: list[BatchName] = []
+    # What a hand wrote there, a runner sets apart.
+    with suppress(WrongType):
+        living += [name for name in await run(redis, batch_reads.living_batches()) if name.tenant == tenant]
     if (tenant, file_id) in outputs_of(living) | await inputs_of(redis, living):
         raise BatchActive("a batch that has not ended uses this file", "Wait for its end, or cancel the batch.")
