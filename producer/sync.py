@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
 
+from producer.batch.live import BatchRun
+from producer.batch.progress import Progress
+from producer.batch.tally import BatchSummary
 from producer.events import Event
 from producer.fleet import AnyHandle, Fleet
 from producer.jobs import Job, JobInfo
@@ -97,7 +101,7 @@ class SyncFleet:
 
     @property
     def batches(self) -> "SyncBatches":
-        """As `Fleet.batches`, but for `run`, which is for programs with an event loop."""
+        """As `Fleet.batches`."""
         return SyncBatches(self)
 
     def ready(self, model: str, timeout: float = 60.0) -> None:
@@ -165,6 +169,58 @@ class SyncBatches:
     def results(self, batch_id: str, *, partial: bool = False) -> Generator[JsonObject, None, None]:
         """As `Batches.results`."""
         return self._fleet._iterate(self._batches.results(batch_id, partial=partial))  # noqa: SLF001 - as above
+
+    def run(self, source: str | Path, target: str | Path, **options: Any) -> "SyncBatchRun":  # noqa: ANN401 - checked there
+        """As `Batches.run`: `with fleet.batches.run(…) as run`. What is called back is called in another thread."""
+        return SyncBatchRun(self._fleet, self._batches.run(source, target, **options))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._fleet._run(work)  # noqa: SLF001 - as above
+
+
+class SyncBatchRun:
+    """`BatchRun` without `await`: `with fleet.batches.run(source, target) as run`, and `for line in run` inside."""
+
+    def __init__(self, fleet: SyncFleet, run: BatchRun) -> None:
+        """Use `SyncBatches.run`."""
+        self._fleet, self._batch = fleet, run
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._run(self._batch.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As at the end of a `BatchRun`'s block."""
+        self._run(self._batch.__aexit__(kind, error, trace))
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        """As with `async for`: each line as an object, as soon as it is written."""
+        return self._fleet._iterate(aiter(self._batch))  # noqa: SLF001 - two halves of one client
+
+    @property
+    def batch_id(self) -> str:
+        """As `BatchRun.batch_id`."""
+        return self._batch.batch_id
+
+    @property
+    def progress(self) -> Progress | None:
+        """As `BatchRun.progress`."""
+        return self._batch.progress
+
+    def summary(self) -> BatchSummary:
+        """As `BatchRun.summary`."""
+        return self._run(self._batch.summary())
+
+    def handle(self, line: int) -> Handle:
+        """As `BatchRun.handle`."""
+        return self._run(self._batch.handle(line))
+
+    def text(self, line: int) -> Generator[str, None, None]:
+        """As `BatchRun.text`."""
+        return self._fleet._iterate(self._batch.text(line))  # noqa: SLF001 - as above
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._fleet._run(work)  # noqa: SLF001 - as above

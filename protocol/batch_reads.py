@@ -59,6 +59,12 @@ def batch_status(name: BatchName) -> Call[BatchStatus | None]:
     return Call(("HGET", keys.batch(name), "status"), lambda reply: BatchStatus(reply.decode()) if reply else None)
 
 
+def batch_input(name: BatchName) -> Call[str | None]:
+    """The id of the file that a batch reads; None when there is none of this name."""
+    command = ("HGET", keys.batch(name), "spec")
+    return Call(command, lambda reply: BatchSpec.model_validate_json(reply).input_file_id if reply else None)
+
+
 def batch_ids(tenant: str, count: int, start: int = 0) -> Call[list[BatchName]]:
     """At most `count` of a tenant's batches, the newest first, without the first `start`."""
     command = ("ZREVRANGE", keys.batches(tenant), start, start + count - 1)
@@ -84,6 +90,11 @@ def endless_batches() -> Call[list[BatchName]]:
 def living_batches(most: int = 0) -> Call[list[BatchName]]:
     """Those that have not ended: all, or the first `most`."""
     return Call(("ZRANGE", keys.LIVING_BATCHES, 0, most - 1), _names)
+
+
+def ended_batches() -> Call[list[BatchName]]:
+    """All that have ended and are still there."""
+    return Call(("ZRANGEBYSCORE", keys.ENDED_BATCHES, "-inf", "+inf"), _names)
 
 
 def outdated_batches(now_ms: int) -> Call[list[BatchName]]:

@@ -54,7 +54,7 @@ class TooLarge(InvalidRequest):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a line of a batch file is no request. The message repeats nothing of it."""
+    """Why a line of a batch file is no request. The message repeats nothing of it but the name of a model."""
 
     line: int
     """Of the file, from 1."""

@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     store: OptionalPath = None
     """The folder of batches' files, which producers and batch runners share."""
     batch_keep_s: float = Field(default=30 * 86_400.0, gt=0)
-    """How long ended batches and files are kept."""
+    """How long ended batches are kept, with what they read and wrote; and files that no batch has used."""
     batch_lease_s: float = Field(default=5.0, ge=0.5)
     """A batch whose runner is silent for so long goes to another."""
     webhook_url: str = Field(default="", pattern=r"^(https?://\S+)?$")

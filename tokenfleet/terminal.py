@@ -24,6 +24,11 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def stdout_is_terminal() -> bool:
+    """Whether somebody reads along, and no other program."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def write(text: str, stream: TextIO | None = None) -> None:
     """Write and flush: escaped to a terminal, as it is to a file or a pipe."""
     stream = stream or sys.stdout

@@ -1,7 +1,7 @@
 """Says of each line of a batch's input whether it can be run, by the rules of a submit. No files, no Redis."""
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from producer import bodies, estimate
@@ -14,6 +14,8 @@ from protocol.wire import JsonObject
 KEY_CHARS = (256, 1024, 4096, 16384)
 """Rows are grouped by so much of their prompts' beginnings: each is 8 bytes of a row's key."""
 DIGEST_BYTES = 16
+MOST_NAMED, LONGEST_NAMED = 5, 64
+"""So many models are named to who asked for another, and so many characters of each name."""
 _FIELD = re.compile(r"[a-z_]+(\.\w+)*")
 
 
@@ -28,7 +30,7 @@ class Rules:
     """None: the first row's that can be run."""
     dedup: bool = False
     """Whether rows are to be compared."""
-    served: Container[str] | None = None
+    served: Collection[str] | None = None
     """Models that a worker ever registered; None: nobody was asked."""
 
 
@@ -84,7 +86,7 @@ class Judge:
             raise _Unfit("model_mismatch", f"body.model: line {self.first} names another", "body.model")
         if self._rules.served is not None and body["model"] not in self._rules.served:
             self.unserved = self.unserved or row.number
-            raise _Unfit("unknown_model", "body.model: no worker ever registered this model", "body.model")
+            raise _Unfit("unknown_model", f"body.model: {unserved(body['model'], self._rules.served)}", "body.model")
         if not self.first and self._is_new(row.custom_id):
             self.endpoint, self.model, self.first = row.endpoint, body["model"], row.number
         guess = estimate.estimate(row.endpoint, body, "")
@@ -111,6 +113,20 @@ class Judge:
         if not self._rules.dedup or body.get("temperature") != 0:
             return None
         return bytes.fromhex(bodies.digest(row.endpoint, body))[:DIGEST_BYTES]
+
+
+def unserved(model: str, served: Collection[str]) -> str:
+    """What is said of a model that nobody serves: its name, and those of some that are served."""
+    names = [_short(name) for name in sorted(served)[:MOST_NAMED]]
+    more = f" and {len(served) - len(names)} more" if len(served) > len(names) else ""
+    known = f"known: {', '.join(names)}{more}" if names else "nor any other"
+    return f"no worker ever registered {_short(model)}; {known}"
+
+
+def _short(name: str) -> str:
+    """A name as a line of text bears it: people write anything there."""
+    printable = "".join(character if character.isprintable() else "�" for character in name[:LONGEST_NAMED])
+    return printable + "…" * (len(name) > LONGEST_NAMED)
 
 
 class _Unfit(Exception):

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from producer.batch.pace import Pace
+from producer.batch.pace import LEAST_S, Pace
 from producer.batch.tally import BatchSummary, FinishedRow
 from producer.batch.window import Window
-from protocol.batches import BatchRecord, BatchUsage
+from protocol.batches import BatchRecord, BatchStatus, BatchUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Progress:
     tokens_cached: int
     """Of the tokens in of this run: those whose KV blocks the engines had."""
     seconds: float
-    """Of this run."""
+    """Of this run; of a submitted batch, since its rows run."""
     rows_per_s: float
     tokens_per_s: float
     """Of the last half minute."""
@@ -95,11 +95,17 @@ class Teller:
 
 
 class Watcher:
-    """Tells the same of a submitted batch, from its record at each look; pace and time are since the first look."""
+    """Tells the same of a submitted batch, from its record at each look.
+
+    The time is that since its rows run, and the first seconds' pace its average; then, and for what is predicted, only
+    what was seen counts.
+    """
 
     def __init__(self, record: BatchRecord, now_s: float) -> None:
         """`now_s` is Redis's time, in seconds since 1970."""
-        self._begin, self._first = now_s, record
+        self._looked_s, self._first = now_s, record
+        begun_ms = record.times_ms.get(BatchStatus.IN_PROGRESS)
+        self._begun_s = now_s if begun_ms is None else min(begun_ms / 1000, now_s)
         self._pace = Pace(now_s)
 
     def look(self, record: BatchRecord, now_s: float) -> Progress:
@@ -108,6 +114,9 @@ class Watcher:
         out, tokens_before = counts.completed + counts.failed, first.usage.output_tokens if first.usage else 0
         rows_before = first.counts.completed + first.counts.failed
         self._pace.note(now_s, out - rows_before, usage.output_tokens - tokens_before)
+        seconds, speeds = now_s - self._begun_s, (self._pace.rows_per_s, self._pace.tokens_per_s)
+        if now_s - self._looked_s < LEAST_S and self._begun_s < self._looked_s:
+            speeds = (out / seconds, usage.output_tokens / seconds)
         return Progress(
             batch_id=record.name.id,
             rows_total=counts.total,
@@ -119,9 +128,9 @@ class Watcher:
             tokens_in=usage.input_tokens,
             tokens_out=usage.output_tokens,
             tokens_cached=usage.cached_tokens,
-            seconds=now_s - self._begin,
-            rows_per_s=self._pace.rows_per_s,
-            tokens_per_s=self._pace.tokens_per_s,
+            seconds=seconds,
+            rows_per_s=speeds[0],
+            tokens_per_s=speeds[1],
             left_s=self._pace.left_s(counts.total - out),
             late_s=self._pace.late_s(counts.total - out, record.expires_ms / 1000),
             model=record.model or record.spec.model or "",

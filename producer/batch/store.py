@@ -26,6 +26,8 @@ STRAY_S = 86_400.0
 """What a crash has left half-written goes after a day."""
 PURPOSES = ("batch", "batch_output")
 Purpose = Literal["batch", "batch_output"]
+OUTPUTS = ("output", "errors")
+"""The parts of what a batch writes."""
 _PACKED, _FACTS = ".gz", ".json"
 
 
@@ -102,7 +104,7 @@ class FileStore:
             OutputFailed: it can't be written.
         """
         self.check()
-        file_id = f"file-{hashlib.sha256(f'{name.ref}:{part}'.encode()).hexdigest()[:24]}"
+        file_id = output_id(name, part)
         if not path.exists() or not (size := path.stat().st_size):
             return None
         filename = f"{name.id}_{part}.jsonl"
@@ -238,6 +240,11 @@ class FileStore:
 
     def _facts(self, tenant: str, file_id: str) -> Path:
         return self._home(tenant) / f"{file_id}{_FACTS}"
+
+
+def output_id(name: BatchName, part: str) -> str:
+    """The id of the file with this part of what a batch writes."""
+    return f"file-{hashlib.sha256(f'{name.ref}:{part}'.encode()).hexdigest()[:24]}"
 
 
 def store_at(folder: Path | None) -> FileStore:

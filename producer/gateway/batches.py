@@ -19,7 +19,7 @@ from producer.gateway.paging import after_of, limit_of, page
 from producer.gateway.reading import read_object
 from producer.gateway.state import Gateway, checked_id, gateway_of
 from producer.gateway.wishes import IDEMPOTENCY
-from producer.requests import LONGEST_S
+from producer.requests import LONGEST_S, seconds
 from producer.words import words_of
 from protocol.batches import BatchSpec
 from protocol.errors import InvalidRequest, UnknownModel
@@ -30,6 +30,7 @@ from protocol.wire import JsonObject
 BODY_BYTES = 128 * 1024
 LISTED, MOST_LISTED = 20, 100
 HOUR_S = 3600.0
+WINDOW = "write hours as in 24h, or seconds as in 300s"
 
 
 class BatchOptions(BaseModel):
@@ -62,11 +63,21 @@ class BatchRequest(BaseModel):
 
     input_file_id: str
     endpoint: Endpoint
-    completion_window: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}h$")]
-    """`24h`, or another number of hours."""
+    completion_window: Annotated[str, Field(pattern=r"^[0-9]{1,8}(\.[0-9]{1,3})?[hs]$")]
+    """`24h`, or another number of hours, or of seconds, as in `300s`."""
     metadata: dict[str, Any] | None = None
     """At most 16 texts of up to 512 characters, with names of up to 64."""
     fleet: BatchOptions | None = None
+
+    @property
+    def window_s(self) -> float:
+        """`completion_window` in seconds.
+
+        Raises:
+            InvalidRequest: it is shorter than a second, or longer than a year.
+        """
+        number, unit = float(self.completion_window[:-1]), self.completion_window[-1]
+        return seconds("completion_window", number * (HOUR_S if unit == "h" else 1.0), least=1.0)
 
     @classmethod
     def of(cls, body: JsonObject) -> "BatchRequest":
@@ -81,6 +92,7 @@ class BatchRequest(BaseModel):
             problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
             where = [str(part) for part in problem["loc"] if part in _NAMES]
             told = words_of(problem, (BatchOptions if where == ["fleet"] else cls).model_fields)
+            told = WINDOW if where == ["completion_window"] else told
             raise InvalidRequest(f"{'.'.join(where) or 'the body'}: {told}") from None
 
 
@@ -151,7 +163,7 @@ def _described(asked: BatchRequest, grant: Grant, store: FileStore) -> BatchSpec
         asked.endpoint,
         model=_model(options, grant, store, asked.input_file_id),
         priority=_priority(options, grant),
-        deadline=options.deadline or float(asked.completion_window.removesuffix("h")) * HOUR_S,
+        deadline=options.deadline or asked.window_s,
         metadata=asked.metadata or {},
         on_invalid=options.on_invalid,
         dedup=options.dedup,

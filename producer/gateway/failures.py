@@ -80,6 +80,7 @@ _KINDS: dict[str, _Kind] = {
     "unknown_file": _Kind(404, CALLER),
     "unknown_batch": _Kind(404, CALLER),
     "conflicting_id": _Kind(409, CALLER, retry=False),
+    "batch_active": _Kind(409, CALLER, retry=False),
     "quota_exceeded": _Kind(429, "rate_limit_error", "rate_limit_exceeded"),
     "rate_limited": _Kind(429, "rate_limit_error", "rate_limit_exceeded"),
     "queue_full": _Kind(503, SERVER),

@@ -9,6 +9,7 @@ from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from producer.batch.claim import Claim, Usage
+from producer.batch.service.inputs import check_unused
 from producer.batch.store import PURPOSES, FileStore, StoredFile, store_at
 from producer.gateway.answers import answered
 from producer.gateway.auth import Grant
@@ -39,12 +40,13 @@ async def one_file(request: Request) -> Response:
     """`GET /v1/files/{id}` and `DELETE /v1/files/{id}`.
 
     Raises:
-        FleetError: it is not there, or not this key's.
+        FleetError: it is not there, or not this key's; or it would be deleted under a batch that has not ended.
     """
     grant, store = await _asked(request)
     file_id = checked_id(request.path_params["id"])
     if request.method != "DELETE":
         return answered((await asyncio.to_thread(store.get, grant.tenant, file_id)).as_json())
+    await check_unused(gateway_of(request).fleet.redis, grant.tenant, file_id)
     await asyncio.to_thread(store.delete, grant.tenant, file_id)
     return answered({"id": file_id, "object": "file", "deleted": True})
 

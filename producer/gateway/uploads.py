@@ -62,11 +62,12 @@ async def uploaded(request: Request, max_bytes: int, piece_s: float) -> AsyncIte
         await form.close()
 
 
+KEPT = "Files stay for as long as the batch runners keep the batches that use them; delete what should go sooner."
+
+
 def _checked(form: FormData) -> Upload:
     if form.keys() - {"file", "purpose"}:
-        raise InvalidRequest(
-            "the form has another field than `file` and `purpose`", "Files stay until you delete them."
-        )
+        raise InvalidRequest("the form has another field than `file` and `purpose`", KEPT)
     if form.getlist("purpose") != ["batch"]:
         raise InvalidRequest("purpose: `batch` is required")
     file = form.get("file")

@@ -245,7 +245,7 @@ DUTIES["runner"] += [
 def _reads_of_batches() -> list[Call[Any]]:
     looks = (batch_reads.batch_record(BATCH), batch_reads.batch_place(BATCH), batch_reads.runner_lives())
     listed = batch_reads.batch_ids("t", 1)
-    return [*looks, listed, batch_reads.strike(listed, [b"x"])]
+    return [*looks, batch_reads.batch_input(BATCH), listed, batch_reads.strike(listed, [b"x"])]
 
 
 def _write(status: BatchStatus | None = None, keep_ms: int = 1_000) -> Call[Any]:
@@ -267,7 +267,8 @@ def _end_of_a_batch() -> list[Call[Any]]:
 
 def _chores() -> list[Call[Any]]:
     gone = batch_reads.put_away(BATCH)
-    return [batch_reads.outdated_batches(1), batch_reads.untold_batches(1), batch_reads.told(BATCH), *gone]
+    used = (batch_reads.ended_batches(), batch_reads.batch_input(BATCH))
+    return [batch_reads.outdated_batches(1), *used, batch_reads.untold_batches(1), batch_reads.told(BATCH), *gone]
 
 
 def _arq() -> list[Call[Any]]:

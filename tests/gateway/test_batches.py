@@ -10,6 +10,7 @@ from openai import AsyncOpenAI
 
 from producer.batch.store import FileStore
 from producer.gateway.state import GatewayOptions
+from protocol.batches import BatchName
 from protocol.wire import loads
 from tests.gateway.batching import CHAT, create, put, rows, run_to_end
 from tests.gateway.serving import QUICK, Served, serving
@@ -87,12 +88,49 @@ async def test_batches_are_listed_page_by_page_and_cancelled(
     assert (await sdk.batches.cancel(made[0])).status == "cancelled"
 
 
+async def test_a_file_stays_while_a_batch_needs_it(stored: Served, store: FileStore, sdk: AsyncOpenAI) -> None:
+    """Its output is in the store a moment before its record says so."""
+    file_id = await put(sdk, rows(1))
+    batch = await create(sdk, file_id)
+    output = store.adopt(BatchName("default", batch.id), "output", store.path("default", file_id))
+    assert output
+    for needed in (file_id, output):
+        with pytest.raises(openai.ConflictError) as refused:
+            await sdk.files.delete(needed)
+        assert (refused.value.code, refused.value.type) == ("batch_active", "invalid_request_error")
+    ended = await run_to_end(stored, store, sdk, batch)
+    assert (ended.status, ended.output_file_id) == ("completed", output)
+    for needed in (file_id, output):
+        assert (await sdk.files.delete(needed)).deleted
+
+
+@pytest.mark.parametrize("window", [1.5, 300, 3 * 3600, 1_234_567, 30 * 86_400])
+async def test_a_window_is_taken_as_it_is_shown(stored: Served, sdk: AsyncOpenAI, window: float) -> None:
+    file_id = await put(sdk, rows(1))
+    shown = (await create(sdk, file_id, extra_body={"fleet": {"deadline": window}})).completion_window
+    body: dict[str, Any] = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": shown}
+    batch = await sdk.batches.create(**body)
+    assert batch.completion_window == shown
+    assert batch.expires_at
+    assert abs(batch.expires_at - batch.created_at - window) <= 1
+
+
+@pytest.mark.parametrize("window", ["6 hours", "6h ", 6, "-1h", "1d"])
+async def test_who_writes_a_window_otherwise_is_told_how(stored: Served, window: object) -> None:
+    body = {"input_file_id": "file-x", "endpoint": CHAT, "completion_window": window}
+    async with stored.http("ours") as http:
+        error = (await http.post("/v1/batches", json=body)).json()["error"]
+    assert error["message"] == "completion_window: write hours as in 24h, or seconds as in 300s"
+    assert (error["param"], error["code"]) == ("completion_window", "invalid_request")
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"endpoint": "/v1/responses"},
         {"completion_window": "soon"},
         {"completion_window": "9999h"},
+        {"completion_window": "0s"},
         {"metadata": {"a": 1}},
         {"metadata": {str(n): "x" for n in range(17)}},
         {"output_expires_after": {"anchor": "created_at", "seconds": 3600}},
@@ -102,7 +140,7 @@ async def test_batches_are_listed_page_by_page_and_cancelled(
         {"fleet": {"secret words": 1}},
         {"input_file_id": None},
     ],
-    ids=range(11),
+    ids=range(12),
 )
 async def test_what_no_batch_may_be_is_refused(stored: Served, sdk: AsyncOpenAI, change: dict[str, Any]) -> None:
     body = {"input_file_id": await put(sdk, rows(1)), "endpoint": CHAT, "completion_window": "24h"} | change

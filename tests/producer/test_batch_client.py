@@ -1,7 +1,9 @@
 """Batches as their users see them: lists, watching, parts of results, tenants, deleting, retention."""
 
 import asyncio
+import io
 import os
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -256,3 +258,21 @@ async def test_retention(stored: Fleet, store: FileStore, worker: TinyWorker, re
     used = (await seen(stored, running)).spec.input_file_id
     assert [file.id for file in store.list("t")] == [used]
     assert await run(redis, batch_reads.untold_batches(now_ms + hour_ms)) == []
+
+
+async def test_an_input_is_kept_as_long_as_the_last_batch_that_used_it(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis
+) -> None:
+    """Put there long ago; the batch has just ended."""
+    past = FileStore(store.folder, lambda: time.time() - 2 * TERMS.keep_s)
+    used, unused = (past.put("t", io.BytesIO(row("a", "say a").encode()), "in.jsonl").id for _ in range(2))
+    name = (await stored.batches.submit(used)).name
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+    now_ms = await run(redis, reads.store_time_ms())
+    assert await chores.clean(redis, store, TERMS.keep_s, now_ms) == 1
+    with pytest.raises(UnknownFile):
+        store.get("t", unused)
+    assert {file.id for file in store.list("t")} == {used, (await seen(stored, name)).output_file_id}
+    await chores.clean(redis, store, TERMS.keep_s, now_ms + round(TERMS.keep_s * 1000) + 5_000)
+    assert store.list("t") == []

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.batch.judge import Judge, Rules
+from producer.batch.judge import Judge, Rules, unserved
 from producer.batch.lines import LineSplitter
 from protocol import wire
 from tests.producer.intakes import RULES, row
@@ -78,3 +78,13 @@ def test_whatever_the_values_a_row_is_judged_and_its_text_never_repeated(
         judged = Judge(Rules(1_000, dedup=True)).judge(line)
         assert judged.place.number == 1
         assert "canary" not in (judged.problem.message if judged.problem else "")
+
+
+def test_a_model_that_nobody_serves_is_named_and_so_are_some_that_are_served() -> None:
+    assert unserved("gpt", ["b", "a"]) == "no worker ever registered gpt; known: a, b"
+    assert unserved("gpt", []) == "no worker ever registered gpt; nor any other"
+    wild = unserved("\x1b[2J\ud800" + "x" * 10_000, [f"{n}" * 256 for n in range(9)])
+    assert wild.isprintable()
+    assert wild.startswith("no worker ever registered �[2J�xxx")
+    assert wild.endswith(" and 4 more")
+    assert len(wild) < 500

@@ -18,7 +18,7 @@ from protocol.call import Call, run
 from protocol.states import Priority
 from tests.producer.batch_files import leftovers, row, until_queued
 from tests.producer.served import TERMS, counts, lines, owned, seen, submitted
-from tests.producer.tiny import TinyWorker, serving
+from tests.producer.tiny import MODEL, TinyWorker, serving
 from tests.support.waiting import eventually
 
 
@@ -235,3 +235,18 @@ async def test_batches_that_live_are_counted_but_for_those_that_a_hand_wrote(
     for name in names:
         await run(redis, Call(("DEL", keys.batch(name)), bool))
     assert await chores.living(redis) == []
+
+
+async def test_the_model_is_told_while_rows_run(
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a"))
+    del worker
+    async with owned(stored, store, name):
+        await until_queued(redis, 1)
+
+        async def told() -> bool:
+            record = await seen(stored, name)
+            return record.status is BatchStatus.IN_PROGRESS and record.model == MODEL
+
+        await eventually(told)

@@ -144,3 +144,28 @@ def test_batches_without_await(served_url: str, tmp_path: Path) -> None:
         fleet.batches.delete(batch.name.id)
         with pytest.raises(errors.UnknownBatch):
             fleet.batches.get(batch.name.id)
+
+
+def test_a_batch_is_run_without_await(fleet: SyncFleet, tmp_path: Path) -> None:
+    fleet.ready(MODEL, timeout=5)
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(row(f"r{n}", f"say {n}") + "\n" for n in range(3)))
+    with fleet.batches.run(source, target) as batch:
+        assert {line["custom_id"] for line in batch} == {"r0", "r1", "r2"}
+    summary = batch.summary()
+    assert (summary.rows_out, summary.rows_failed, summary.batch_id) == (3, 0, batch.batch_id)
+    assert batch.progress
+    assert batch.progress.rows_out == 3
+
+
+def test_a_batch_that_is_run_without_await_fails_and_is_broken_off_as_with_it(fleet: SyncFleet, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(row("a", "say a"))
+    with pytest.raises(errors.SetupError), fleet.batches.run(tmp_path / "none", tmp_path / "out.jsonl"):
+        pass
+    running = fleet.batches.run(source, tmp_path / "out.jsonl")
+    with pytest.raises(errors.InvalidRequest):
+        running.summary()
+    with pytest.raises(ZeroDivisionError), running:
+        raise ZeroDivisionError
+    assert list(fleet.models()) == [MODEL]

@@ -120,6 +120,17 @@ def test_a_submitted_batch_that_is_watched_tells_the_same_pace_and_warns_as_earl
     assert told.warnings() == 1
 
 
+def test_who_joins_late_reads_the_average_until_enough_was_seen() -> None:
+    """Rows ran for 100 s, and then stand still."""
+    late = record(40, 200).model_copy(
+        update={"times_ms": {BatchStatus.VALIDATING: 0, BatchStatus.IN_PROGRESS: 900_000}}
+    )
+    watcher = Watcher(late, 1000.0)
+    first, _, then = (watcher.look(late, 1000.0 + second) for second in (0, 4, 5))
+    assert plain_line(first, NOW) == "rows 40/100, 0 failed, 0.4 rows/s, 2 tokens/s, 100 s so far"
+    assert (then.rows_per_s, then.tokens_per_s, then.seconds) == (0, 0, 105)
+
+
 def test_the_table_says_which_figures_are_of_this_run_alone() -> None:
     summary = BatchSummary("b", rows_in=3, tokens_cached=7)
     summary.add(FinishedRow(1, failed=False, queue_ms=1, ttft_ms=2, total_ms=3))

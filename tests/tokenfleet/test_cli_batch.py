@@ -18,6 +18,19 @@ def batch_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+def rows_alone_on_stdout(source: Path, missing: Path, where: list[str]) -> None:
+    """Whatever becomes of a batch that writes its rows there."""
+    piped = batch("-i", str(source), "-o", "-", "--json", *where)
+    assert sorted(json.loads(line)["custom_id"] for line in piped.stdout.splitlines()) == [f"r{n}" for n in range(10)]
+    assert json.loads(piped.stderr.splitlines()[-1])["rows_out"] == 10
+    bad = missing.with_name("bad.jsonl")
+    bad.write_text("no json\n")
+    for given in (bad, missing):
+        piped = batch("-i", str(given), "-o", "-", "--json", *where)
+        assert (piped.returncode, piped.stdout) == (2, "")
+        assert json.loads(piped.stderr.splitlines()[-1])["error"]["code"]
+
+
 async def test_a_file_in_and_a_file_out(tmp_path: Path) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     body = {"model": "demo", "prompt": "Hello", "max_tokens": 4}
@@ -37,6 +50,8 @@ async def test_a_file_in_and_a_file_out(tmp_path: Path) -> None:
 
         again = batch("-i", str(source), "-o", str(target), *where)
         assert (again.returncode, "exists" in again.stderr) == (2, True)
+
+        rows_alone_on_stdout(source, tmp_path / "none", where)
 
         source.write_text(json.dumps(rows[0]) + "\nnot json\n{}\n")
         before = target.read_bytes()

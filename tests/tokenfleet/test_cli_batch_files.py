@@ -92,7 +92,8 @@ def test_the_fleet_is_asked_for_the_model(given: Path, valkey_url: str) -> None:
     result = ran("validate", "-i", given, *where)
     assert result.exit_code == Exit.INVALID
     first, second, third, _ = result.stdout.splitlines()
-    assert first.startswith(f"{given}:1: unknown_model: body.model: ")
+    assert first == f"{given}:1: unknown_model: body.model: no worker ever registered other; known: m"
+    assert "--model" in result.stderr
     assert second.startswith(f"{given}:2: invalid_json_line: ")
     assert third == f"{given}:4: model_mismatch: body.model: line 3 names another"
 
@@ -102,12 +103,14 @@ def test_a_model_that_nobody_serves_is_told_once(given: Path, tmp_path: Path, va
     given.write_text("".join(f"{row(f'r{n}')}\n" for n in range(12)))
     told = ran(*run, given, "--model", "typo")
     assert told.exit_code == Exit.INVALID
-    first, rest, last = told.stderr.splitlines()
-    assert first == f"{given}:1: unknown_model: body.model: no worker ever registered this model"
+    first, rest, last, hint = told.stderr.splitlines()
+    assert first == f"{given}:1: unknown_model: body.model: no worker ever registered typo; nor any other"
+    assert "--model" in hint
+    assert json.loads(ran(*run, given, "--model", "typo", "--json").stdout)["error"]["hint"] == hint
     assert rest.startswith("… and 11 more: ")
     assert "12 lines of the input can't be run" in last
     given.write_text("bad\n" * 2 + "".join(f"{row(f'r{n}')}\n" for n in range(2)))
-    assert len(ran(*run, given, "--model", "typo").stderr.splitlines()) == 5
+    assert len(ran(*run, given, "--model", "typo").stderr.splitlines()) == 6
 
 
 def test_without_redis_the_lines_are_told_all_the_same(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from protocol.settings import Settings
 from tests.producer.batch_files import row
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.servers import Server
+from tokenfleet import terminal
 from tokenfleet.cli import main as cli
 from tokenfleet.cli.batch import watch
 from tokenfleet.cli.exits import Exit
@@ -78,7 +80,8 @@ def test_from_submit_to_delete(valkey_url: str, store: FileStore, tmp_path: Path
     assert "validating" in said("show", batch_id)
     assert batch_id in said("list")
     run_it(valkey_url, store, batch_id)
-    assert said("watch", batch_id) == "completed: rows 2/2, 0 failed\n"
+    ended = r"completed: rows 2/2, 0 failed, [\d,.]+ rows/s, [\d,]+ tokens/s, [\d.]+ \w+; \d+ tokens in, \d+ out\n"
+    assert re.fullmatch(ended, said("watch", batch_id))
     assert "completed" in said("show", batch_id)
     lines = [json.loads(line) for line in said("results", batch_id).splitlines()]
     assert [line["custom_id"] for line in lines] == ["a", "b"]
@@ -126,9 +129,23 @@ def test_failed_rows_and_bad_files_end_with_3(valkey_url: str, store: FileStore,
 def test_a_list_is_whole_at_80_columns(store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_id = submitted(tmp_path, row("a"))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(terminal, "stdout_is_terminal", lambda: True)
     _, line = said("list", "--store", str(store.folder)).splitlines()
     assert line.split()[0] == batch_id
     assert line.split()[3] == "validating"
+
+
+def test_a_row_is_one_line_where_no_terminal_is(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = "a-model-with-a-long-name" * 10
+    ids = [submitted(tmp_path, row("a"), options=["--model", model]) for _ in range(2)]
+    monkeypatch.setenv("COLUMNS", "80")
+    _, *lines = said("list", "--store", str(store.folder)).splitlines()
+    assert [line.split()[0] for line in lines] == ids[::-1]
+    assert [line.split()[-1] for line in lines] == [model, model]
+    monkeypatch.setattr(terminal, "stdout_is_terminal", lambda: True)
+    assert len(said("list", "--store", str(store.folder)).splitlines()) > 3
 
 
 def test_who_waits_hears_that_no_runner_is_there(store: FileStore, valkey_url: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Ran
 
+from tokenfleet import terminal
 from tokenfleet.cli import main as cli
 from tokenfleet.cli.exits import Exit
 
@@ -69,6 +70,7 @@ def test_stdout_has_the_key_alone_and_the_list_all_but_the_key() -> None:
 
 def test_an_id_stays_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(terminal, "stdout_is_terminal", lambda: True)
     (made,) = said_json("create", *MADE)
     assert str(made["id"]) in ran("list").stdout
 

@@ -1,9 +1,12 @@
 """What a model says can't act on a terminal."""
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 
+from tokenfleet.cli import app
 from tokenfleet.terminal import harmless, write
 
 
@@ -34,3 +37,10 @@ def test_only_a_terminal_needs_it() -> None:
     write("\x1b[1m", terminal)
     write("\x1b[1m", file)
     assert (terminal.getvalue(), file.getvalue()) == (r"\x1b[1m", "\x1b[1m")
+
+
+def test_what_commands_draw_on_stdout_is_never_folded_for_other_programs() -> None:
+    """Only `tokenfleet top`, which wants a terminal, and `demo`, which lists nothing, draw there by themselves."""
+    folder = Path(app.__file__).parent
+    own = {path.name for path in folder.rglob("*.py") if re.search(r"Console\((?!stderr=True)", path.read_text())}
+    assert own == {"demo.py", "top.py"}

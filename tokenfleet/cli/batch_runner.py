@@ -30,7 +30,8 @@ def command(store: Path | None, concurrency: int) -> None:
       TOKENFLEET_REDIS_PATIENCE_S how long Redis is waited for at the start (30)
       TOKENFLEET_TENANT           runs this tenant's batches only
       TOKENFLEET_BATCH_LEASE_S    a batch whose runner is silent for so long goes to another (5)
-      TOKENFLEET_BATCH_KEEP_S     ended batches and files are deleted after so long (30 days)
+      TOKENFLEET_BATCH_KEEP_S     ended batches go after so long (30 days), with what they read and wrote; and
+                                  files that no batch has used
       TOKENFLEET_WEBHOOK_URL      is told the end of each batch, as standardwebhooks.com has it
       TOKENFLEET_WEBHOOK_SECRET   signs that, whsec_…; or …_SECRET_FILE, which names a file
       TOKENFLEET_WEBHOOK_RETRY_S  the first pause before it is told again (5)

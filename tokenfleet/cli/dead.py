@@ -51,9 +51,9 @@ def list_jobs(pool: str, limit: int) -> None:
         for job in jobs:
             print_json(as_json(job))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console().print(as_table(jobs))
+    print_drawn(as_table(jobs))
 
 
 @command.command("show")
@@ -84,9 +84,9 @@ def show(handle: Handle, body: bool) -> None:  # noqa: FBT001 - click's signatur
     if wants_json():
         print_json(info_as_json(info))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console(highlight=False).print(info_as_text(info))
+    print_drawn(info_as_text(info))
 
 
 @command.command("replay")

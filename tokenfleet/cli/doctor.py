@@ -57,11 +57,10 @@ def command(context: click.Context, role: str | None) -> None:
     if wants_json():
         print_json(as_json(findings))
     else:
-        from rich.console import Console
-
         from protocol import store
+        from tokenfleet.plain import print_drawn
 
-        Console(highlight=False).print(as_text(findings, store.redacted(settings.store_url)))
+        print_drawn(as_text(findings, store.redacted(settings.store_url)))
     context.exit(Exit.CLEAN if is_well(findings) else Exit.UNWELL)
 
 

@@ -58,9 +58,9 @@ def command(handle: Handle) -> None:
     if wants_json():
         print_json(as_json(answer))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console(highlight=False).print(as_text(answer))
+    print_drawn(as_text(answer))
 
 
 async def _ask(fleet: "Fleet", handle: Handle) -> "Answer":

@@ -98,9 +98,9 @@ def list_() -> None:
         for key in found:
             print_json(as_json(key))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console().print(as_table(found))
+    print_drawn(as_table(found))
 
 
 @command.command("revoke")

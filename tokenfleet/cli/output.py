@@ -6,19 +6,19 @@ from protocol.errors import FleetError
 from tokenfleet.terminal import harmless
 
 
-def print_json(value: object) -> None:
-    """One JSON value on a line of stdout, at once."""
+def print_json(value: object, *, err: bool = False) -> None:
+    """One JSON value on a line of stdout, or of stderr, at once."""
     from protocol import wire
 
-    click.echo(wire.dumps(value))
+    click.echo(wire.dumps(value), err=err)
 
 
-def print_error(error: FleetError, *, as_json: bool) -> None:
-    """The error as `error: message` and its hint on stderr, or as one JSON object on stdout."""
+def print_error(error: FleetError, *, as_json: bool, err: bool = False) -> None:
+    """The error as `error: message` and its hint on stderr, or as one JSON object on stdout; with `err` on stderr."""
     if as_json:
         # A name that is no text, as a command line can bring one, can't be JSON.
         message, hint = (text.encode(errors="backslashreplace").decode() for text in (error.message, error.hint))
-        print_json({"error": {"code": error.code, "message": message, "hint": hint}})
+        print_json({"error": {"code": error.code, "message": message, "hint": hint}}, err=err)
         return
     click.echo(f"{click.style('error:', fg='red', bold=True)} {harmless(error.message)}", err=True)
     if error.hint:

@@ -61,9 +61,9 @@ def command(file: Path, names: str, seed: int) -> None:
     if wants_json():
         print_json(as_json(comparison))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console(highlight=False).print(as_table(comparison))
+    print_drawn(as_table(comparison))
 
 
 def _policies(names: str) -> "dict[str, Policy]":

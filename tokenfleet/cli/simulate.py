@@ -131,9 +131,9 @@ def command(**options: Unpack[Options]) -> None:
     if wants_json():
         print_json(as_json(plan, runs))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console(highlight=False).print(as_tables(plan, runs))
+    print_drawn(as_tables(plan, runs))
 
 
 def _policies(names: str) -> "dict[str, Policy]":

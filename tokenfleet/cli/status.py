@@ -40,6 +40,6 @@ def command() -> None:
     if wants_json():
         print_json(as_json(status))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console().print(as_tables(status))
+    print_drawn(as_tables(status))

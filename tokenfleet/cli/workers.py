@@ -66,9 +66,9 @@ def list_workers() -> None:
     if wants_json():
         print_json(as_json(roster))
         return
-    from rich.console import Console
+    from tokenfleet.plain import print_drawn
 
-    Console().print(as_tables(roster))
+    print_drawn(as_tables(roster))
 
 
 @command.command("promote")

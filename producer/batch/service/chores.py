@@ -7,7 +7,8 @@ from itertools import chain
 
 from redis.asyncio import Redis
 
-from producer.batch.service.reading import names_in, put_away, records_of
+from producer.batch.service.inputs import inputs_of
+from producer.batch.service.reading import names_in, put_away
 from producer.batch.store import FileStore, StoredFile
 from protocol import batch_reads, functions, log, reads
 from protocol.batches import BatchName, BatchStatus
@@ -61,7 +62,7 @@ async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | Non
     Args:
         redis: where the fleet is.
         store: the files.
-        keep_s: how long ended batches and files are kept.
+        keep_s: how long ended batches are kept, with their files, and files that no batch has used.
         now_ms: the time, in ms since 1970; Redis's by default.
 
     Raises:
@@ -71,9 +72,7 @@ async def clean(redis: Redis, store: FileStore, keep_s: float, now_ms: int | Non
     outdated = await names_in(redis, batch_reads.outdated_batches(now_ms))
     for name in outdated:
         await _drop(redis, store, name)
-    living = await records_of(redis, await names_in(redis, batch_reads.living_batches()))
-    used = {record.spec.input_file_id for record in living}
-    count = await asyncio.to_thread(_drop_files, store, now_ms / 1000 - keep_s, used)
+    count = await _drop_files(redis, store, now_ms / 1000 - keep_s)
     for name in await asyncio.to_thread(lambda: list(store.workplaces())):
         with suppress(Unreadable):  # The folder goes once the record has gone.
             record = await run(redis, batch_reads.batch_record(name))
@@ -97,16 +96,25 @@ async def _drop(redis: Redis, store: FileStore, name: BatchName) -> None:
     await run(redis, functions.batch_drop(name))
 
 
-def _drop_files(store: FileStore, before_s: float, used: set[str]) -> int:
-    old = [
-        (tenant, file)
+async def _drop_files(redis: Redis, store: FileStore, before_s: float) -> int:
+    """Files that are older than that and that no batch names any more: an ended one is there as long as it is kept."""
+    old = await asyncio.to_thread(_old_files, store, before_s)
+    if not old:
+        return 0
+    names = [await names_in(redis, call) for call in (batch_reads.living_batches(), batch_reads.ended_batches())]
+    unused = old - await inputs_of(redis, list(chain(*names)))
+    for tenant, file_id in unused:
+        await asyncio.to_thread(_forget, store, tenant, file_id)
+    return len(unused)
+
+
+def _old_files(store: FileStore, before_s: float) -> set[tuple[str, str]]:
+    return {
+        (tenant, file.id)
         for tenant in store.tenants()
         for file in store.list(tenant)
-        if file.created_at < before_s - _grace_s(file) and file.id not in used
-    ]
-    for tenant, file in old:
-        _forget(store, tenant, file.id)
-    return len(old)
+        if file.created_at < before_s - _grace_s(file)
+    }
 
 
 def _grace_s(file: StoredFile) -> float:

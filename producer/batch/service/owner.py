@@ -32,7 +32,7 @@ class Terms:
     lease_s: float = 5.0
     """A batch whose owner is silent for so long goes to another."""
     keep_s: float = 30 * 86_400.0
-    """How long ended batches and their files are kept."""
+    """How long ended batches are kept, with what they read and wrote."""
     notify: bool = False
     """Whether there is a webhook to tell of their ends."""
 
@@ -87,8 +87,8 @@ class Owner:
             with suppress(FleetError, Lost):
                 await self._write(self._next)
 
-    def tell(self, counts: BatchCounts, usage: BatchUsage, model: str = "") -> None:
-        """How many rows are done, and their tokens; written with the next renewal.
+    def tell(self, counts: BatchCounts, usage: BatchUsage, model: str) -> None:
+        """How many rows are done, their tokens, and what they run on; written with the next renewal.
 
         The first time it also says that the run has begun.
         """

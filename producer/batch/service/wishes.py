@@ -69,4 +69,5 @@ def described(endpoint: Endpoint | None, **wishes: Unpack[Wishes]) -> BatchSpec:
 
 
 def _in_words(seconds: float) -> str:
-    return f"{seconds / 3600:.0f}h" if seconds % 3600 == 0 else f"{seconds:g}s"
+    """As a gateway reads it, too."""
+    return f"{seconds / 3600:.0f}h" if seconds % 3600 == 0 else f"{f'{seconds:.3f}'.rstrip('0').rstrip('.')}s"

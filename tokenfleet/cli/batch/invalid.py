@@ -11,18 +11,25 @@ from tokenfleet.cli.output import print_json
 from tokenfleet.terminal import harmless
 
 MOST_LINES = 100
+UNSERVED = "Start a worker for that model, or run all rows on one that is known: --model NAME."
 
 
-def refused(source: str, error: BatchInvalid) -> Exit:
-    """Tell what is wrong with each line: `file:line: code: message` on stderr, or one JSON object; the exit code."""
+def refused(source: str, error: BatchInvalid, *, err: bool = False) -> Exit:
+    """Tell what is wrong with each line: `file:line: code: message` on stderr, or one JSON object; the exit code.
+
+    With `err` JSON goes to stderr too.
+    """
+    hint = UNSERVED if any(problem.code == UnknownModel.code for problem in error.problems) else error.hint
     if wants_json():
         names = ("line", "code", "message", "param")
         problems = [{name: getattr(problem, name) for name in names} for problem in error.problems]
-        said = {"code": error.code, "message": error.message, "hint": error.hint, "total": error.total}
-        print_json({"error": {**said, "problems": problems}})
+        said = {"code": error.code, "message": error.message, "hint": hint, "total": error.total}
+        print_json({"error": {**said, "problems": problems}}, err=err)
         return Exit.INVALID
     told(source, error.problems, error.total)
     click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
+    if hint:
+        click.echo(hint, err=True)
     return Exit.INVALID
 
 

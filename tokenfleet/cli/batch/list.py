@@ -29,8 +29,7 @@ def command(limit: int, after: str) -> None:
         for record in records:
             print_json(record.as_json())
         return
-    from rich.console import Console
-
     from tokenfleet.cli.batch.view import as_table
+    from tokenfleet.plain import print_drawn
 
-    Console(highlight=False).print(as_table(records))
+    print_drawn(as_table(records))

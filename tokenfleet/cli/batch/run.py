@@ -5,16 +5,21 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from protocol.errors import BatchInvalid
+from protocol.errors import BatchInvalid, FleetError
 from tokenfleet.cli.batch.invalid import refused, told
 from tokenfleet.cli.batch.options import EndOptions, RowOptions, SendOptions, end_options, row_options, send_options
 from tokenfleet.cli.batch.running import end, shown
 from tokenfleet.cli.connection import with_fleet
-from tokenfleet.cli.options import json_option, shared_options
+from tokenfleet.cli.exits import exit_of
+from tokenfleet.cli.options import json_option, shared_options, wants_json
+from tokenfleet.cli.output import print_error
 
 if TYPE_CHECKING:
     from producer.batch import BatchSummary
     from producer.fleet import Fleet
+
+
+STANDARD = "-"
 
 
 class Options(RowOptions, EndOptions, SendOptions):
@@ -74,20 +79,26 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     Where a row got no answer, response is null, and error says why: batch_expired (--deadline), batch_cancelled
     (Ctrl-C), batch_failed (--max-errors), or what went wrong with the row. All three are run by --resume.
 
-    Progress goes to stderr: a panel in a terminal, plain lines elsewhere. With --json, the last line of stdout is one
-    object: state (completed, cancelled, expired, failed), rows_in, rows_out, rows_failed, rows_unfinished, tokens_in,
-    tokens_out, rows_per_s, tokens_per_s; queue_ms, ttft_ms and total_ms as percentiles; jobs_by_worker.
+    Progress goes to stderr: a panel in a terminal, plain lines elsewhere. With --json, the last line of stdout (of
+    stderr, when rows go to stdout) is one object: state (completed, cancelled, expired, failed), rows_in, rows_out,
+    rows_failed, rows_unfinished, tokens_in, tokens_out, rows_per_s, tokens_per_s; queue_ms, ttft_ms and total_ms as
+    percentiles; jobs_by_worker.
 
     \b
     Exit codes: 0 every row was answered; 2 lines of IN are no requests, a file can't be opened or an option is wrong;
     3 some rows failed or never ended; 4 Redis is away or the disk is full; 130 interrupted; 141 nobody reads OUT any
     more. Rows that were under way are withdrawn.
     """
+    # Who reads the rows from stdout reads nothing else there.
+    aside = STANDARD in (options["target"], options["errors"])
     try:
         summary = with_fleet(lambda fleet: _run(fleet, options), fast=True)
     except BatchInvalid as error:
-        context.exit(refused(options["source"], error))
-    context.exit(end(summary, options["target"]))
+        context.exit(refused(options["source"], error, err=aside))
+    except FleetError as error:
+        print_error(error, as_json=wants_json(), err=aside)
+        context.exit(exit_of(error))
+    context.exit(end(summary, options["target"], err=aside))
 
 
 async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":

@@ -46,8 +46,8 @@ async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progres
         raise
 
 
-def end(summary: "BatchSummary", target: str) -> Exit:
-    """Print the figures; the exit code."""
+def end(summary: "BatchSummary", target: str, *, err: bool = False) -> Exit:
+    """Print the figures, with `err` JSON to stderr too; the exit code."""
     from rich.console import Console
 
     from tokenfleet.batch_progress import advice, as_table
@@ -61,5 +61,5 @@ def end(summary: "BatchSummary", target: str) -> Exit:
     if not summary.clean and target != "-":
         console.print(advice(summary, target), soft_wrap=True)
     if wants_json():
-        print_json(summary.as_json())
+        print_json(summary.as_json(), err=err)
     return Exit.CLEAN if summary.clean else Exit.FAILED

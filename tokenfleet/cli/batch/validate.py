@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from protocol.errors import FleetError, StoreUnavailable
+from tokenfleet.cli.batch.invalid import UNSERVED
 from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import json_option, load_settings, shared_options, wants_json
@@ -118,3 +119,5 @@ def _conclude(intake: "Intake", told: int) -> None:
     rows = f"{intake.rows} row{'s' * (intake.rows != 1)}"
     found = f"{told} problem{'s' * (told != 1)}"
     click.echo(f"not valid: {rows}, {found}" if told else f"valid: {rows} for {intake.endpoint}")
+    if intake.unserved:
+        click.echo(UNSERVED, err=True)

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from producer.batch.progress import Progress
-from protocol.batches import BatchRecord, BatchStatus
+from protocol.batches import BatchRecord, BatchStatus, BatchUsage
 from protocol.wire import JsonObject
 from tokenfleet.batch_progress import plain_line
-from tokenfleet.cli.durations import moment, short_moment
+from tokenfleet.cli.durations import in_words, moment, short_moment
 from tokenfleet.cli.exits import Exit
 from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
@@ -31,6 +31,18 @@ def progress_line(record: BatchRecord, news: Progress | None = None) -> str:
     counts = record.counts
     total = str(counts.total) if counts.total else "?"
     return f"{record.status}: rows {counts.completed + counts.failed}/{total}, {counts.failed} failed"
+
+
+def end_line(record: BatchRecord) -> str:
+    """The same of one that has ended, with its average pace and its tokens; without, where no row ever ran."""
+    times, counts, usage = record.times_ms, record.counts, record.usage or BatchUsage()
+    begun_ms, ended_ms = times.get(BatchStatus.IN_PROGRESS), times.get(BatchStatus.FINALIZING, times[record.status])
+    if begun_ms is None:
+        return progress_line(record)
+    seconds = max(ended_ms - begun_ms, 1) / 1000
+    rows_per_s, tokens_per_s = (counts.completed + counts.failed) / seconds, usage.output_tokens / seconds
+    pace = f"{rows_per_s:,.1f} rows/s, {tokens_per_s:,.0f} tokens/s, {in_words(seconds)}"
+    return f"{progress_line(record)}, {pace}; {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
 
 
 def as_lines(record: BatchRecord) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ def command(context: click.Context, batch_id: str) -> None:
     """Print where a submitted batch stands whenever that changes, until it has ended. Ctrl-C: the batch goes on.
 
     Beside the rows: how fast they end, when the batch will be done at this pace, and on stderr a warning as soon as
-    that is after its deadline.
+    that is after its deadline; at the end, the average pace and the tokens.
 
     \b
     Example:
@@ -76,12 +76,12 @@ async def _watch(fleet: "Fleet", batch_id: str) -> "BatchRecord":
 
 
 def _print(record: "BatchRecord", news: "Progress | None") -> None:
-    from tokenfleet.cli.batch.view import progress_line
+    from tokenfleet.cli.batch.view import end_line, progress_line
 
     if wants_json():
         print_json(record.as_json())
     else:
-        click.echo(progress_line(record, news))
+        click.echo(end_line(record) if record.status.terminal else progress_line(record, news))
 
 
 async def _clock(fleet: "Fleet") -> "Callable[[], float]":
