@@ -53,8 +53,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 
     First IN is read once: every line that is no request is reported as FILE:LINE: CODE: MESSAGE on stderr, the first
     hundred of them, and nothing is run unless --on-invalid skip. Then only a window of rows is in Redis at once,
-    however long IN is. Rows that begin alike are sent close together. A row that fails gets its line with an error,
-    and the others go on.
+    however long IN is; rows that begin alike go close together. A row that fails gets its line, and the others go on.
 
     Which rows are done stands in OUT.state, beside OUT. After a crash, a Ctrl-C, a full disk or a passed deadline the
     same command with --resume goes on: no row that has its line is run again. Input and options must be the same;
