@@ -114,6 +114,7 @@ def runner() -> Role:
         _may("hmget hdel hincrby pexpire", "batch:*"),
         _may("zscore zrange zrangebyscore", "living"),
         _may("zadd zrangebyscore", "ended", "hooks"),
+        _may("zscore", "hooks", how="%R"),
         _may("zscore zadd zrem zincrby zcard zrangebyscore", "arq:*"),
         _may("psetex del", "arq:*", how="%W"),
         f"(+watch +exists +get +incrby +psetex +expire +pexpire +del +zrem ~{keys.ARQ_OWN})",

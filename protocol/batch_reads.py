@@ -107,6 +107,11 @@ def untold_batches(now_ms: int) -> Call[list[BatchName]]:
     return _due(keys.BATCH_HOOKS, now_ms)
 
 
+def untold(name: BatchName) -> Call[bool]:
+    """Whether the webhook does not know yet of this batch's end."""
+    return Call(("ZSCORE", keys.BATCH_HOOKS, name.ref), lambda score: score is not None)
+
+
 def runner_lives() -> Call[bool]:
     """Whether some batch runner has given a sign of life in the last seconds."""
     return Call(("EXISTS", keys.RUNNER_SIGN), bool)

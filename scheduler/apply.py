@@ -1,9 +1,9 @@
 """Turns a decision into moves, and what Redis answered into the ledger's numbers and the log's lines."""
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
@@ -120,7 +120,7 @@ class Applier:
 
     def _trace(self, plans: Sequence[_Plan], answers: Sequence[Answer], snapshot: Snapshot) -> None:
         """A span for each traced job that was assigned: from the end of the look to Redis's answer, on its clock."""
-        begun_s, taken_s = snapshot.now_ms / 1000, asyncio.get_running_loop().time() - snapshot.seen_s
+        begun_s, taken_s = snapshot.now_ms / 1000, monotonic() - snapshot.seen_s
         for plan, answer in zip(plans, answers, strict=False):
             trace = plan.job.spec.trace
             if tracing.recorded(trace) and isinstance(answer, int):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
@@ -32,7 +33,7 @@ class Snapshot:
         unreadable: entries of lanes behind which stands no job that can be read.
         leases: worker id → end of its lease in ms; 0 while it is being reclaimed.
         workers: what each leased worker's hash says; one that can't be read is left out.
-        seen_s: `now_ms` by the event loop's clock.
+        seen_s: `now_ms` by `time.monotonic`: uvloop's own clock tells whole milliseconds.
     """
 
     now_ms: float
@@ -77,8 +78,7 @@ class Reader:
         loop = asyncio.get_running_loop()
         seen_at = loop.time()
         await self._fill_in(sight)
-        now_s = loop.time()
-        elapsed_ms = (now_s - seen_at) * 1000
+        elapsed_ms = (loop.time() - seen_at) * 1000
         lanes = tuple(tuple(filter(None, map(self._jobs.get, members))) for members in sight.heads.values())
         return Snapshot(
             now_ms=sight.now_ms + elapsed_ms,
@@ -87,7 +87,7 @@ class Reader:
             unreadable=tuple(member for member, job in self._jobs.items() if job is None),
             leases=sight.leases,
             workers=self._workers,
-            seen_s=now_s,
+            seen_s=monotonic(),
         )
 
     def forget(self, members: Sequence[str]) -> None:

@@ -267,8 +267,9 @@ def _end_of_a_batch() -> list[Call[Any]]:
 
 def _chores() -> list[Call[Any]]:
     gone = batch_reads.put_away(BATCH)
+    untold = (batch_reads.untold(BATCH), batch_reads.told(BATCH))
     used = (batch_reads.ended_batches(), batch_reads.batch_input(BATCH))
-    return [batch_reads.outdated_batches(1), *used, batch_reads.untold_batches(1), batch_reads.told(BATCH), *gone]
+    return [batch_reads.outdated_batches(1), *used, batch_reads.untold_batches(1), *untold, *gone]
 
 
 def _arq() -> list[Call[Any]]:

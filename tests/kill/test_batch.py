@@ -176,7 +176,7 @@ async def test_dashes_on_both_ends(url: str, source: Path, tmp_path: Path) -> No
     child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     printed, said = await child.communicate()
     assert child.returncode == Exit.CLEAN, said
-    *lines, told = [json.loads(line) for line in printed.splitlines()]
+    lines, told = [json.loads(line) for line in printed.splitlines()], json.loads(said.splitlines()[-1])
     assert [line["custom_id"] for line in lines] == [f"r{n}" for n in range(ROWS)]
     assert (told["state"], told["rows_out"]) == ("completed", ROWS)
 

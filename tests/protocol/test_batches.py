@@ -239,8 +239,10 @@ def test_an_end_is_told_and_kept_for_its_time(driver: Driver) -> None:
     brought_to(driver, BatchStatus.COMPLETED, notify=True)
     now_ms = driver.run(reads.store_time_ms())
     assert driver.run(batch_reads.untold_batches(now_ms)) == [NAME]
+    assert driver.run(batch_reads.untold(NAME))
     assert driver.run(batch_reads.told(NAME))
     assert driver.run(batch_reads.untold_batches(now_ms)) == []
+    assert not driver.run(batch_reads.untold(NAME))
     assert driver.run(batch_reads.outdated_batches(now_ms)) == []
     assert driver.run(batch_reads.outdated_batches(now_ms + KEEP_MS)) == [NAME]
     assert driver.run(functions.batch_take(NAME, "other", LEASE_MS)) == 0

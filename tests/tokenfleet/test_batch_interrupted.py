@@ -39,7 +39,9 @@ async def test_how_far_it_came(
 
 
 def test_while_redis_is_waited_for_nothing_has_begun() -> None:
-    command = [sys.executable, "-m", "tokenfleet", "batch", "run", "-i", "in", "-o", "out"]
+    # A shell that runs the tests in the background has them ignore a Ctrl-C.
+    heeding = ["env", "--default-signal=INT"]
+    command = [*heeding, sys.executable, "-m", "tokenfleet", "batch", "run", "-i", "in", "-o", "out"]
     away = ["--redis-url", "redis://127.0.0.1:1"]
     with subprocess.Popen([*command, *away], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr

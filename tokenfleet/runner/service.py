@@ -107,6 +107,9 @@ class Runner:
     async def tell(self, context: Context, ref: str) -> None:
         """Call the webhook; again after a growing pause when it fails, and at last never more."""
         name, attempt = BatchName.parse(ref), int(context["job_try"])
+        # A sweep may have looked just before another runner's call was taken.
+        if not await run(self.fleet.redis, batch_reads.untold(name)):
+            return
         for record in await records_of(self.fleet.redis, [name]):
             if record.status.terminal and not await self._call(hooks.event_of(record)):
                 if attempt < MOST_CALLS:
