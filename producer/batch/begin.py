@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from producer.batch import intake
@@ -39,7 +40,8 @@ async def begin(
     outlets.check(source)
     if options.resume and outlets.state.is_file():
         stop = threading.Event()
-        return await in_thread(lambda: resumed(source, outlets, options, cancelled, stop.is_set), stop), True
+        work = partial(resumed, source, outlets, options, cancelled, stop.is_set)
+        return await in_thread(work, stop, Ledger.close), True
     if options.resume and outlets.out.path.exists():
         raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
     if not options.overwrite:
@@ -94,7 +96,7 @@ async def _new(
         if not options.overwrite:
             outlets.refuse_existing()  # Another run may have come and gone meanwhile.
         outlets.refuse_in_use()
-        book = await in_thread(lambda: _replace(book, outlets))
+        book = await in_thread(lambda: _replace(book, outlets), undo=Ledger.close)
     except BaseException:
         book.close()
         outlets.forget_fresh()

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import BinaryIO
 
 from producer.batch.lines import BadRow, Line
 from producer.batch.reconcile import NUMBERED, custom_id_of, lines_of
@@ -20,19 +21,31 @@ def write_failed(given: Path, results: Sequence[Path], target: Path) -> int:
 
     Raises:
         SetupError: a file can't be opened, or the target is there.
-        OutputFailed: the disk is full.
+        OutputFailed: the disk is full; nothing is left at the target.
     """
     count = 0
-    try:
-        with target.open("xb") as file:
+    with _made(target) as file:
+        try:
             for line in _failed(given, results):
                 file.write(line + b"\n")
                 count += 1
+            file.flush()
+        except BaseException as error:
+            target.unlink(missing_ok=True)
+            if isinstance(error, OSError | sqlite3.OperationalError):
+                why = getattr(error, "strerror", None) or str(error)
+                raise OutputFailed(f"{target} can't be written: {why}") from None
+            raise
+    return count
+
+
+def _made(target: Path) -> BinaryIO:
+    try:
+        return target.open("xb")
     except FileExistsError:
         raise SetupError(f"{target} exists", "Name another file for the failed rows.") from None
-    except (OSError, sqlite3.OperationalError) as error:
-        raise OutputFailed(f"{target} can't be written: {error}") from None
-    return count
+    except OSError as error:
+        raise SetupError(f"{target} can't be opened: {error.strerror}") from None
 
 
 def _failed(given: Path, results: Sequence[Path]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from producer.batch.workplace import whole_lines
 from producer.routing import shard_of
 from protocol import reads, wire
 from protocol.call import patiently, run
-from protocol.errors import InvalidRequest, UnknownJob
+from protocol.errors import FleetError, InvalidRequest, UnknownJob
 from protocol.handle import Handle
 from protocol.wire import JsonObject
 
@@ -34,7 +34,7 @@ class BatchRun:
 
     The end of the block waits for the end of the run. Where an iteration over its lines was left early, by `break` or
     `return`, or an exception leaves the block, the run is broken off instead: rows without an answer get the line of
-    a batch that was cancelled, and `resume=True` goes on.
+    a batch that was cancelled, and `resume=True` goes on. An iteration in another task has to end before the block.
 
     Attributes:
         batch_id: the batch's; a row's job id is this and its line.
@@ -77,7 +77,9 @@ class BatchRun:
             await self.summary()
             return
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        (end,) = await asyncio.gather(self._task, return_exceptions=True)
+        if kind is None and isinstance(end, FleetError):
+            raise end
 
     async def summary(self) -> BatchSummary:
         """The figures, once it has ended; raises what `run_batch` raises.
@@ -105,7 +107,7 @@ class BatchRun:
         ended = False
         while not ended:
             ended = self._task.done()
-            for path in [path for path in places if ended or (self.progress and not (ordered or _packed(path)))]:
+            for path in [path for path in places if self.progress and (ended or not (ordered or _packed(path)))]:
                 lines = await asyncio.to_thread(_lines, path, places[path])
                 places[path] += sum(map(len, lines))
                 for line in lines:

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import os
 import select
 import sys
@@ -97,11 +98,11 @@ def opened(source: Path) -> BinaryIO:
     """
     try:
         at_once = os.O_NONBLOCK if source.is_fifo() else 0
-        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | at_once)
-        os.set_blocking(fd, True)
-        return os.fdopen(fd, "rb")
+        file = open(source, "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115 - is returned
+        os.set_blocking(file.fileno(), True)
     except OSError as error:
         raise SetupError(f"{source} can't be opened: {error.strerror}") from None
+    return file
 
 
 def blocks(reader: Reader, stopped: Callable[[], bool] = never) -> Iterator[bytes]:
@@ -200,6 +201,8 @@ def _packed(source: Path) -> bool:
 
 def _silent(reader: BinaryIO) -> bool:
     """Whether nothing comes for a moment; only pipes and terminals are ever silent."""
+    if not isinstance(reader, io.BufferedReader | io.RawIOBase):
+        return False  # It may hold what its descriptor has brought, as an HTTP answer does.
     try:
         return not reader.seekable() and not select.select([reader], [], [], POLL_S)[0]
     except (OSError, ValueError):

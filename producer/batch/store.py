@@ -20,6 +20,8 @@ from protocol.handle import check_name
 from protocol.wire import JsonObject
 
 T = TypeVar("T")
+FILES = "files"
+"""The folder with one for each tenant."""
 BLOCK_BYTES = 1024 * 1024
 MOST_NAME = 255
 STRAY_S = 86_400.0
@@ -67,12 +69,12 @@ class FileStore:
         self._now = now
 
     def check(self) -> None:
-        """Raises where the folder has gone since: whoever goes on would make it anew, and find no file in it.
+        """Raises where the store has gone since: whoever goes on would make it anew, and find no file in it.
 
         Raises:
-            OutputFailed: it has, as a disk that is not mounted.
+            OutputFailed: it has, as a disk that is not mounted: that leaves an empty folder.
         """
-        if not self.folder.is_dir():
+        if not (self.folder / FILES).is_dir():
             raise OutputFailed("the store is not there")
 
     def put(
@@ -164,7 +166,7 @@ class FileStore:
     def tenants(self) -> Iterator[str]:
         """All that ever had a file."""
         with suppress(FileNotFoundError):
-            yield from sorted(home.name for home in (self.folder / "files").iterdir() if home.is_dir())
+            yield from sorted(home.name for home in (self.folder / FILES).iterdir() if home.is_dir())
 
     def workplace(self, name: BatchName) -> Workplace:
         """Where a batch's output grows while it runs."""
@@ -229,7 +231,7 @@ class FileStore:
             path.unlink(missing_ok=True)
 
     def _home(self, tenant: str) -> Path:
-        return self.folder / "files" / check_name("tenant", tenant)
+        return self.folder / FILES / check_name("tenant", tenant)
 
     def _content(self, tenant: str, file_id: str, filename: str) -> Path:
         home = self._home(tenant)

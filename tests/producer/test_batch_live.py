@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from producer.batch.live import BatchRun
 from producer.fleet import Fleet
-from protocol.errors import BatchInvalid, InvalidRequest, UnknownJob
+from protocol.errors import BatchInvalid, InvalidRequest, SetupError, UnknownJob
 from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.tiny import TinyWorker, serving
 
@@ -186,6 +186,22 @@ async def test_packed_lines_come_at_the_end(
     out, err = tmp_path / "out.jsonl.gz", tmp_path / "err.jsonl"
     async with serving(worker), fleet.batches.run(source, out, errors=err) as batch:
         assert {line["custom_id"] async for line in batch} == {"good", "bad"}
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+async def test_a_file_that_is_there_is_not_taken_for_its_own(
+    fleet: Fleet, files: tuple[Path, Path], tmp_path: Path, name: str
+) -> None:
+    target, heard = tmp_path / name, []
+    target.write_text('{"custom_id": "of another"}\n')
+
+    async def read() -> None:
+        async with fleet.batches.run(wrote(files[0], row("a")), target) as batch:
+            heard.extend([line async for line in batch])
+
+    with pytest.raises(SetupError, match="exists"):
+        await read()
+    assert heard == []
 
 
 async def test_stdout_cant_be_read(fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]) -> None:

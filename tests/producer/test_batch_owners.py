@@ -1,6 +1,7 @@
 """The owners of a batch: handed over, killed, lost, paused; whatever happens, it is brought to its end once."""
 
 import asyncio
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -153,22 +154,30 @@ async def test_a_crash_between_the_states_of_its_end(
     assert len(store.list("t")) == 2
 
 
+@pytest.mark.parametrize("mounted", [False, True], ids=["no folder", "an empty mount point"])
 async def test_a_store_that_has_gone_pauses_the_batch(
-    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path, tmp_path: Path
+    stored: Fleet, store: FileStore, worker: TinyWorker, redis: Redis, source: Path, tmp_path: Path, *, mounted: bool
 ) -> None:
     """As a disk that is not mounted: neither before nor after its rows ran does the batch end without its files."""
     name = await submitted(stored, source, row("a", "say a"))
     away = store.folder.rename(tmp_path / "away")
+    if mounted:
+        store.folder.mkdir()
     assert await serve(stored, store, name, TERMS) is None
-    assert not store.folder.exists(), "nobody makes it anew"
+    assert mounted or not store.folder.exists(), "nobody makes it anew"
+    assert not mounted or not list(store.folder.iterdir())
     away.rename(store.folder)
     async with owned(stored, store, name) as task:
         await until_queued(redis, 1)
         store.folder.rename(away)
+        if mounted:
+            store.folder.mkdir()
         for attempt in await worker.take():
             await attempt.echo()
         assert await task is None
     assert not (await seen(stored, name)).status.terminal
+    if mounted:
+        shutil.rmtree(store.folder)  # What the run has left there.
     away.rename(store.folder)
     assert await serve(stored, store, name, TERMS) is BatchStatus.COMPLETED
     assert [line["custom_id"] async for line in stored.batches.results(name.id)] == ["a"]

@@ -5,16 +5,20 @@ import gzip
 import io
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
+from typing import BinaryIO, cast
 
+import psutil
 import pytest
 
 from producer.batch.intake import Intake, take_in
 from producer.batch.ledger import Ledger
 from producer.batch.records import Facts
-from producer.batch.source import check_unchanged
+from producer.batch.source import Patient, check_unchanged
 from protocol.errors import InputChanged, OutputFailed, SetupError
 from tests.producer.intakes import RULES, row, taken, write
 
@@ -56,8 +60,21 @@ async def test_a_named_pipe_is_spooled(tmp_path: Path) -> None:
 
 
 async def test_a_folder_is_no_input(tmp_path: Path) -> None:
-    with Ledger.create(tmp_path / "state") as ledger, pytest.raises(SetupError, match="Is a directory"):
-        await take_in(tmp_path, ledger, RULES)
+    with Ledger.create(tmp_path / "state") as ledger:
+        held = psutil.Process().num_fds()
+        with pytest.raises(SetupError, match="Is a directory"):
+            await take_in(tmp_path, ledger, RULES)
+        assert psutil.Process().num_fds() == held
+
+
+def test_an_answer_over_http_is_never_waited_for_twice() -> None:
+    """Its end may lie in its own buffer, while its socket, kept for the next request, is silent."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}\n")
+        answer = HTTPResponse(ours)
+        answer.begin()
+        assert Patient(cast("BinaryIO", answer)).read(10) == b"{}\n"
 
 
 @pytest.mark.parametrize(("cut", "says"), [(-9, "breaks off"), (None, "no gzip file")])

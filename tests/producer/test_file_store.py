@@ -146,6 +146,7 @@ def test_only_what_a_crash_left_is_swept_and_only_after_a_day(store: FileStore, 
 
 
 def test_a_batch_s_own_file_gets_the_same_id_each_time(store: FileStore) -> None:
+    put(store)
     place = store.workplace(NAME)
     with place.held():
         assert store.adopt(NAME, "output", place.output) is None
@@ -166,6 +167,7 @@ def test_without_links_it_is_copied(store: FileStore, monkeypatch: pytest.Monkey
         raise OSError(1, "no links here")
 
     monkeypatch.setattr("os.link", refused)
+    put(store)
     place = store.workplace(NAME)
     with place.held():
         place.output.write_bytes(b"line\n")

@@ -172,7 +172,11 @@ def test_failed_rows_are_taken_out(given: Path, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout.startswith("proven")) == (Exit.CLEAN, True)
     assert result.stderr == f"1 row that failed stands in {failed}: mend it, and run it to another output\n"
     assert failed.read_text() == row("a") + "\n"
-    assert ran("reconcile", given, out, err, "--failed-rows", given).exit_code == Exit.INVALID
+    for target, why in ((given, "exists"), (tmp_path / "none" / "f", "can't be opened: No such file or directory")):
+        refused = ran("reconcile", given, out, err, "--failed-rows", target)
+        assert (refused.exit_code, f"error: {target} {why}" in refused.stderr) == (Exit.INVALID, True)
+    none = ran("reconcile", given, answers(tmp_path / "all", "a", "b"), "--failed-rows", tmp_path / "none")
+    assert none.stderr == f"no row failed: {tmp_path / 'none'} is empty\n"
 
 
 def test_the_limit_of_the_run_counts(given: Path, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from itertools import chain
 
 from redis.asyncio import Redis
 
-from producer.batch.service.inputs import inputs_of
+from producer.batch.service.inputs import check_unused, inputs_of
 from producer.batch.service.reading import names_in, put_away
 from producer.batch.store import FileStore, StoredFile
 from protocol import batch_reads, functions, log, reads
 from protocol.batches import BatchName, BatchStatus
 from protocol.call import run, run_all, value_of
-from protocol.errors import UnknownFile, Unreadable
+from protocol.errors import BatchActive, UnknownFile, Unreadable
 
 ORPHAN_S = 7 * 86_400.0
 """An output that no batch names goes so long after its batch would have."""
@@ -104,7 +104,9 @@ async def _drop_files(redis: Redis, store: FileStore, before_s: float) -> int:
     names = [await names_in(redis, call) for call in (batch_reads.living_batches(), batch_reads.ended_batches())]
     unused = old - await inputs_of(redis, list(chain(*names)))
     for tenant, file_id in unused:
-        await asyncio.to_thread(_forget, store, tenant, file_id)
+        with suppress(BatchActive):  # A batch may have begun with it since.
+            await check_unused(redis, tenant, file_id)
+            await asyncio.to_thread(_forget, store, tenant, file_id)
     return len(unused)
 
 

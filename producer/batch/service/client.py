@@ -18,6 +18,7 @@ from producer.batch.service.reading import names_in, records_of
 from producer.batch.service.wishes import Wishes, described
 from producer.batch.source import Patient, opened
 from producer.batch.store import FileStore, StoredFile, store_at
+from producer.batch.threads import in_thread
 from producer.batch.workplace import whole_lines
 from protocol import batch_reads, functions, log, wire
 from protocol.batches import BatchName, BatchRecord, BatchSpec
@@ -234,15 +235,7 @@ class Batches:
     async def _kept(self, source: str | Path | BinaryIO, filename: str) -> tuple[StoredFile, bool]:
         """The file in the store, and whether it was put there now; none, and no pipe is waited for, once broken off."""
         stop = threading.Event()
-        storing = asyncio.ensure_future(asyncio.to_thread(self._stored, source, filename, stop.is_set))
-        try:
-            return await asyncio.shield(storing)
-        except asyncio.CancelledError:
-            stop.set()
-            await asyncio.wait([storing])
-            if not storing.exception() and storing.result()[1]:
-                await asyncio.to_thread(self._forget_file, storing.result()[0].id)
-            raise
+        return await in_thread(lambda: self._stored(source, filename, stop.is_set), stop, self._drop_new)
 
     def _stored(
         self, source: str | Path | BinaryIO, filename: str, stopped: Callable[[], bool]
@@ -255,6 +248,11 @@ class Batches:
         path = Path(source)
         with opened(path) as reader:
             return store.put(self._tenant, Patient(reader, stopped), filename or path.name), True
+
+    def _drop_new(self, kept: tuple[StoredFile, bool]) -> None:
+        file, new = kept
+        if new:
+            self._forget_file(file.id)
 
     def _forget_file(self, file_id: str) -> None:
         with suppress(UnknownFile):

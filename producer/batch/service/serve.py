@@ -74,7 +74,7 @@ async def serve(
     logger.info("batch_taken", status=str(owner.status), takes=owner.record.takes)
     keeping, end = asyncio.create_task(owner.keep()), None
     try:
-        store.check()
+        await asyncio.to_thread(store.check)
         place = store.workplace(name)
         with place.held():
             await _Service(fleet, store, owner, place, watch).serve()

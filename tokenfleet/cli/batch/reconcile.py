@@ -75,7 +75,10 @@ def _take_out(given: str, results: list[str], failed: str) -> None:
 
     count = write_failed(Path(given), list(map(Path, results)), Path(failed))
     told = "1 row that failed stands" if count == 1 else f"{count} rows that failed stand"
-    click.echo(f"{told} in {failed}: mend it, and run it to another output", err=True)
+    then = (
+        f"{told} in {failed}: mend it, and run it to another output" if count else f"no row failed: {failed} is empty"
+    )
+    click.echo(then, err=True)
 
 
 def _told(finding: "Finding", given: str) -> str:
