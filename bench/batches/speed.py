@@ -4,12 +4,18 @@ Each size is one `tokenfleet batch run`, from the start of its process to its en
 killed with -9 once 99 % of its rows are written; it is resumed, and counts with both of its runs.
 
 Memory of Redis is what it has allocated, less the buffers of its clients and of its append-only file, looked at all the
-time. The resident peak stands beside it: 5 MiB of it are the program, and it grows with the time that a run takes
-although Redis holds no more. While the disk keeps an fsync waiting, what is to be written piles up in the buffer of the
-file, at some moment more than ever before, and the C library keeps the pages and the holes that this leaves.
+time. It holds most once a whole window of rows is answered and none is fetched. In the middle of each size that is
+brought about: the worker is stopped until the window is full, then the runner until all of it is answered. Otherwise
+the peak is that of the longest stall by chance, and a longer run has a longer one.
+
+The resident peak stands beside it: 5 MiB of it are the program, and it grows with the time that a run takes although
+Redis holds no more. While the disk keeps an fsync waiting, what is to be written piles up in the buffer of the file, at
+some moment more than ever before, and the C library keeps the pages and the holes that this leaves.
 """
 
 import argparse
+import math
+import os
 import resource
 import signal
 import subprocess
@@ -37,6 +43,8 @@ SLOTS, WINDOW = 512, 2_048
 """Rows that the engine takes at once, and rows in Redis at once. So fast an engine waits for rows otherwise: in one
 round of feeding, dispatching and collecting no more are done than are in Redis."""
 LOOK_S = 0.05
+STOPPED_S = 2.0
+"""By then the runner has filled the window, and the engine has answered all of it."""
 READY_S = 60.0
 MIB = 1 << 20
 
@@ -84,7 +92,9 @@ def _measure(folder: Path, rows: int, *, kill: bool) -> Sample:
     source, target = generate(folder / "in.jsonl", parts.MODEL, rows), folder / "out.jsonl"
     with _fleet(folder) as (server, processes):
         before, held = cpu_seconds_of(processes), _Held(server)
-        child = _Run(server.url, source, target, stop_at=int(rows * SHARE) if kill else None)
+        kill_at = int(rows * SHARE) if kill else None
+        child = _Run(server.url, source, target, kill_at=kill_at)
+        child.fill(rows // 2, processes["worker"])
         seconds, peak, runner_s = child.watch(held), child.peak_bytes, child.cpu_s
         resumed_s = second_s = 0.0
         if kill:
@@ -133,12 +143,13 @@ class _Held:
 
 
 class _Run:
-    """One `tokenfleet batch run`; with `stop_at` it is killed once so many lines are written."""
+    """One `tokenfleet batch run`; with `kill_at` it is killed once so many lines are written."""
 
-    def __init__(self, url: str, source: Path, target: Path, stop_at: int | None = None) -> None:
+    def __init__(self, url: str, source: Path, target: Path, kill_at: int | None = None) -> None:
         files = ("-i", str(source), "-o", str(target))
         words = ("batch", "run", *files, "--resume", "--window", str(WINDOW), "--json")
-        self._lines, self._stop_at = LineCount(target), stop_at
+        self._lines, self._kill_at = LineCount(target), kill_at
+        self._fill_at, self._worker = math.inf, 0
         self._first = self._lines.now()
         self._begin = time.monotonic()
         self._spent_s = _children_s()
@@ -157,15 +168,32 @@ class _Run:
             lines = self._lines.now()
             if not self.first_line_s and lines > self._first:
                 self.first_line_s = time.monotonic() - self._begin
-            if self._stop_at is not None and lines >= self._stop_at:
+            if lines >= self._fill_at:
+                self._fill_at = math.inf
+                for stopped in (self._worker, self._child.pid):
+                    self._stop(stopped, held)
+            if self._kill_at is not None and lines >= self._kill_at:
                 self._child.send_signal(signal.SIGKILL)
             time.sleep(LOOK_S)
         seconds = time.monotonic() - self._begin
         self.cpu_s = _children_s() - self._spent_s
-        if self._child.returncode != (0 if self._stop_at is None else -signal.SIGKILL):
+        if self._child.returncode != (0 if self._kill_at is None else -signal.SIGKILL):
             said = self._log.read_text(errors="replace")[-2000:]
             raise SystemExit(f"the batch ended with code {self._child.returncode}:\n{said}")
         return seconds
+
+    def fill(self, at: int, worker: int) -> None:
+        """Once so many lines are written, stop the worker until the window is full, then the runner; see above."""
+        self._fill_at, self._worker = at, worker
+
+    @staticmethod
+    def _stop(pid: int, held: _Held) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        until = time.monotonic() + STOPPED_S
+        while time.monotonic() < until:
+            held.look()
+            time.sleep(LOOK_S)
+        os.kill(pid, signal.SIGCONT)
 
 
 def peak_bytes(pid: int) -> int:
