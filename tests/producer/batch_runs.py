@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from producer.batch import BatchSummary
+from producer.batch import BatchSummary, run_batch
+from producer.fleet import Fleet
 from tests.producer.batch_files import by_id, row, written
 from tests.producer.tiny import Attempt, TinyWorker
 from tests.support.waiting import eventually
@@ -96,3 +97,13 @@ def codes(lines: dict[str | None, Any]) -> dict[str | None, str | None]:
 
 def options(how: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in how.items() if name != "work"}
+
+
+async def stopped_after_four(fleet: Fleet, worker: TinyWorker, source: Path, target: Path) -> None:
+    """A batch of six rows that was cancelled once four were answered."""
+    write_rows(source, 6)
+    cancel = asyncio.Event()
+    running = asyncio.create_task(run_batch(fleet, source, target, cancel=cancel))
+    await finished(worker, running, target, 4)
+    cancel.set()
+    await running

@@ -11,7 +11,7 @@ from producer.batch import run_batch
 from producer.fleet import Fleet
 from protocol import errors
 from tests.producer.batch_files import by_id, row, until_queued, written
-from tests.producer.batch_runs import counting, finished, write_rows
+from tests.producer.batch_runs import counting, stopped_after_four, write_rows
 from tests.producer.tiny import TinyWorker, serving
 
 
@@ -20,12 +20,7 @@ async def test_an_output_that_somebody_else_has_changed_is_left_alone(
 ) -> None:
     """As by an editor: going on by the places that the ledger knows would cut through its lines."""
     source, target = files
-    write_rows(source, 6)
-    cancel = asyncio.Event()
-    running = asyncio.create_task(run_batch(fleet, source, target, cancel=cancel))
-    await finished(worker, running, target, 4)
-    cancel.set()
-    await running
+    await stopped_after_four(fleet, worker, source, target)
     whole = target.read_bytes()
     changed = b"".join(whole.splitlines(keepends=True)[1:])
     target.write_bytes(changed)

@@ -67,12 +67,16 @@ async def test_another_one_is_refused(
         await run_batch(fleet, "-", target, resume=True)
 
 
+async def ran(fleet: Fleet, worker: TinyWorker, target: Path) -> None:
+    async with serving(worker):
+        await run_batch(fleet, "-", target)
+
+
 async def test_it_is_compared_to_its_last_byte(
     fleet: Fleet, worker: TinyWorker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bring(monkeypatch, LONG)
-    async with serving(worker):
-        await run_batch(fleet, "-", tmp_path / "out.jsonl")
+    await ran(fleet, worker, tmp_path / "out.jsonl")
     bring(monkeypatch, LONG)
     assert (await run_batch(fleet, "-", tmp_path / "out.jsonl", resume=True)).was_over
     bring(monkeypatch, LONG[:-1] + " ")
@@ -98,8 +102,7 @@ async def test_a_named_pipe_is_compared_too(
     fleet: Fleet, worker: TinyWorker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bring(monkeypatch, GIVEN)
-    async with serving(worker):
-        await run_batch(fleet, "-", tmp_path / "out.jsonl")
+    await ran(fleet, worker, tmp_path / "out.jsonl")
     os.mkfifo(pipe := tmp_path / "pipe")
     for text, same in ((GIVEN, True), (row("x"), False)):
         resumed = asyncio.create_task(run_batch(fleet, pipe, tmp_path / "out.jsonl", resume=True))
@@ -112,8 +115,7 @@ async def test_a_silent_pipe_keeps_no_stop_waiting(
     fleet: Fleet, worker: TinyWorker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bring(monkeypatch, GIVEN)
-    async with serving(worker):
-        await run_batch(fleet, "-", tmp_path / "out.jsonl")
+    await ran(fleet, worker, tmp_path / "out.jsonl")
     out, into = os.pipe()
     with os.fdopen(out, "r") as stdin, os.fdopen(into, "w"):
         monkeypatch.setattr(sys, "stdin", stdin)

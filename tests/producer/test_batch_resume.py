@@ -13,7 +13,7 @@ from producer.batch.ledger import Ledger
 from producer.fleet import Fleet
 from protocol import errors
 from tests.producer.batch_files import by_id, leftovers, row, until_queued, written
-from tests.producer.batch_runs import counting, finished, kinds, lines_of, options, write_rows
+from tests.producer.batch_runs import counting, finished, kinds, lines_of, options, stopped_after_four, write_rows
 from tests.producer.tiny import TinyWorker, serving
 
 
@@ -94,12 +94,7 @@ async def test_lines_that_a_power_cut_took_are_written_again(
     fleet: Fleet, worker: TinyWorker, files: tuple[Path, Path]
 ) -> None:
     source, target = files
-    write_rows(source, 6)
-    cancel = asyncio.Event()
-    running = asyncio.create_task(run_batch(fleet, source, target, cancel=cancel))
-    await finished(worker, running, target, 4)
-    cancel.set()
-    await running
+    await stopped_after_four(fleet, worker, source, target)
     lines = target.read_bytes().splitlines(keepends=True)
     target.write_bytes(b"".join(lines[:2]) + lines[2][:20])
     async with counting(worker) as prompts:
