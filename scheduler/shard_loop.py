@@ -99,6 +99,10 @@ class ShardLoop:
             await asyncio.sleep(self._next_tick - _now())
             return
         done = await self._term.round()
+        # Not after a tick: that has brought back what was parked as long ago as the last look, and this round parks it.
+        if self._metrics and _now() >= self._next_look:
+            self._next_look = _now() + LOOK_S
+            await self._look(self._metrics)
         self._put_off |= done.put_off
         self._recalls = done.spare and self._put_off
         if not done.leads:
@@ -143,9 +147,6 @@ class ShardLoop:
             self._log.info("jobs_expired", count=ticked.expired)
         if ticked.ripened:
             self._log.debug("jobs_ripened", count=ticked.ripened)
-        if self._term and self._metrics and began >= self._next_look:
-            self._next_look = began + LOOK_S
-            await self._look(self._metrics)
         self._next_tick = began + self._until_next_tick_s(ticked)
 
     async def _look(self, metrics: ShardMetrics) -> None:

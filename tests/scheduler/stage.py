@@ -13,7 +13,7 @@ from protocol.call import Call, run
 from protocol.functions import finish, register, start, submit
 from protocol.handle import Handle, Shard
 from protocol.log import get_logger
-from protocol.messages import InboxEntry, JobRecord, ModelRecord
+from protocol.messages import InboxEntry, JobRecord, JobSpec, ModelRecord
 from protocol.settings import Settings
 from protocol.states import Priority, State
 from scheduler.metrics import Metrics
@@ -26,6 +26,9 @@ from tests.support.waiting import eventually
 
 QUICK = Settings(tick_s=0.05, lead_s=0.5, lease_s=10, target_high_s=60)
 """Short times, so that takeovers and ripening are soon seen; and a target that no slow machine makes jobs miss."""
+
+LARGE = JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=900, output_tokens=100)
+"""Too large for a worker whose KV cache holds 500 tokens."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from protocol.call import run
 from protocol.functions import Beat, beat, cancel
 from protocol.messages import JobSpec, LoadReport
 from protocol.states import Priority, State
-from tests.scheduler.stage import Stage, a_loop
+from tests.scheduler.stage import LARGE, Stage, a_loop
 from tests.support.store_clock import StoreClock
 
 REPORT = LoadReport(capacity=8)
-LARGE = JobSpec(model="m", endpoint="/v1/completions", prompt_tokens=900, output_tokens=100)
 
 
 async def test_a_job_goes_to_the_worker_with_the_least_work(redis: Redis, stage: Stage) -> None:

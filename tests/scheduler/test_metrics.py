@@ -1,6 +1,7 @@
 """What a scheduler tells Prometheus, by its registry."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -22,13 +23,15 @@ from scheduler.read import Snapshot
 from telemetry.serve import new_registry, page
 from tests.conftest import Backend
 from tests.scheduler.policy.build import HIGH, MEDIUM, NOW_MS, job, lane
-from tests.scheduler.stage import Stage, a_loop
+from tests.scheduler.stage import LARGE, Stage, a_loop
 from tests.support.builders import SHARD
 from tests.support.servers import Server
+from tests.support.store_clock import StoreClock
 from tests.support.waiting import FakeClock, eventually
 
 HERE = {"pool": SHARD.pool, "shard": str(SHARD.number)}
 STORE = Store(used_bytes=700, most_bytes=1_000, append_only=True, written=False)
+PARKED = "scheduler_parked_total"
 NO_TIME = (0.0,) * len(STEPS)
 
 
@@ -206,6 +209,28 @@ async def test_what_may_not_be_counted_stops_no_dispatch(
         handle = await stage.submit("a")
         await stage.becomes(handle, State.ASSIGNED)
     assert told.value("scheduler_failed_rounds_total") == 0
+
+
+async def test_no_look_falls_in_the_moment_between_two_times_of_being_parked(
+    redis: Redis, stage: Stage, store_clock: StoreClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks as seldom as a job is parked for long: once in step, it would never count the job as delayed."""
+    looks: list[Look] = []
+
+    async def kept(*of: Any) -> Look:
+        looks.append(await led.look(*of))
+        return looks[-1]
+
+    monkeypatch.setattr(shard_loop, "look", kept)
+    monkeypatch.setattr(shard_loop, "LOOK_S", 0.0)
+    await stage.join("small", kv_total_tokens=500)
+    await stage.submit(spec=LARGE)
+    told = Told()
+    async with a_loop(redis, metrics=told.metrics):
+        for parked in range(1, 4):
+            await eventually(lambda parked=parked: told.value(PARKED, reason="too_large") == parked)  # type: ignore[misc]  # bound at once
+            store_clock.advance(5_000)
+    assert not any(depth for seen in looks for depth in seen.depths.values())
 
 
 async def test_a_count_that_is_denied_hides_no_other(real_backend: Backend) -> None:

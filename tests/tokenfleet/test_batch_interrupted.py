@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -18,17 +19,22 @@ NEWS = Progress("b", 50, 50, 3, 0, 47, 0, 0, 0, 0, 1.0, 0.0, 0.0, None, None)
 
 
 @pytest.mark.parametrize(
-    ("news", "told"),
+    ("news", "begun", "told"),
     [
-        (None, "nothing has begun; run the same command again"),
-        (NEWS, "3 of 50 rows are done; the same command with --resume goes on"),
+        (None, False, "nothing has begun; run the same command again"),
+        (None, True, "nothing has begun; the same command with --resume goes on"),
+        (NEWS, True, "3 of 50 rows are done; the same command with --resume goes on"),
     ],
 )
 async def test_how_far_it_came(
-    valkey: Redis, capsys: pytest.CaptureFixture[str], news: Progress | None, told: str
+    valkey: Redis, capsys: pytest.CaptureFixture[str], tmp_path: Path, news: Progress | None, begun: bool, told: str
 ) -> None:
+    target = tmp_path / "out.jsonl"
+    if begun:
+        target.with_name("out.jsonl.state").touch()
+
     async def run() -> None:
-        async with Fleet(redis=valkey, settings=Settings()) as fleet, shown(fleet, "out.jsonl") as show:
+        async with Fleet(redis=valkey, settings=Settings()) as fleet, shown(fleet, str(target)) as show:
             if news:
                 show(news)
             raise asyncio.CancelledError

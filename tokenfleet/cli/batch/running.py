@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenfleet.cli.batch.outages import outages_told
@@ -21,6 +22,7 @@ async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progres
     """What to call with each news; says when Redis is away or no worker there, and how to go on when interrupted."""
     from rich.console import Console
 
+    from producer.batch.outlets import STATE, Outlet
     from tokenfleet.batch_progress import progress_on
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -38,10 +40,11 @@ async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progres
             async with outages_told(fleet, say), unserved_told(fleet, say, lambda: last[0] if last else None):
                 yield keep
     except asyncio.CancelledError:
-        done, how = "nothing has begun", "; run the same command again"
-        if last:
-            done = f"{last[0].rows_out} of {last[0].rows_total} rows are done"
-            how = "" if target == "-" else "; the same command with --resume goes on"
+        done = f"{last[0].rows_out} of {last[0].rows_total} rows are done" if last else "nothing has begun"
+        how = "" if last and target == "-" else "; run the same command again"
+        # Files are made before the first news: then the same command alone might refuse to write over them.
+        if target != "-" and (last or Outlet(Path(target)).beside(STATE).exists()):
+            how = "; the same command with --resume goes on"
         console.print(f"{done}{how}", soft_wrap=True)
         raise
 
