@@ -21,6 +21,8 @@ from scheduler.read import Snapshot
 
 SHARD = ("pool", "shard")
 _SUBMITTED_MS = attrgetter("submitted_ms")
+LANES_S = 0.5
+"""Between two looks through lanes that hold jobs: a leader has a round each tick, and a busy one hundreds a second."""
 FRESH_S = 15.0
 """What was read longer ago is told no more: a leader that Redis does not hear does not know how its shard is."""
 
@@ -63,8 +65,9 @@ class Led:
         """Nothing seen yet."""
         self._look: Look | None = None
         self._workers: Mapping[str, WorkerNow] | None = None
+        # By our clock.
         self._since_ms: dict[Priority, float] = {}
-        self._now_ms = 0.0
+        self._next_lanes_s = 0.0
         self._kept_s = self._looked_s = self._at_s = monotonic()
 
     def kept(self) -> None:
@@ -77,8 +80,11 @@ class Led:
 
     def saw(self, snapshot: Snapshot) -> None:
         """Keep what only a round sees: not its jobs, which may go at once."""
-        self._workers, self._now_ms, self._at_s = snapshot.workers, snapshot.now_ms, monotonic()
-        self._since_ms = {lane[0].priority: min(map(_SUBMITTED_MS, lane)) for lane in snapshot.lanes if lane}
+        self._workers, self._at_s = snapshot.workers, monotonic()
+        lanes = {lane[0].priority: lane for lane in snapshot.lanes if lane}
+        if self._at_s >= self._next_lanes_s or lanes.keys() != self._since_ms.keys():
+            self._next_lanes_s, ours_ms = self._at_s + LANES_S, 1000 * self._at_s - snapshot.now_ms
+            self._since_ms = {which: ours_ms + min(map(_SUBMITTED_MS, lane)) for which, lane in lanes.items()}
 
     @property
     def leads(self) -> bool:
@@ -98,9 +104,8 @@ class Led:
 
     def oldest_s(self, priority: Priority) -> float:
         """How long a lane's oldest job has waited by now; 0 for an empty lane."""
-        if (since_ms := self._since_ms.get(priority)) is None:
-            return 0.0
-        return max(0.0, (self._now_ms - since_ms) / 1000 + monotonic() - self._at_s)
+        since_ms = self._since_ms.get(priority)
+        return 0.0 if since_ms is None else max(0.0, monotonic() - since_ms / 1000)
 
 
 def _fresh(since_s: float) -> bool:

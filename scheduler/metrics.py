@@ -1,6 +1,5 @@
 """What a scheduler tells Prometheus: of the shards that it leads, and of what it did itself."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -156,9 +155,9 @@ class ShardMetrics:
             self._parked[item.reason].inc()
         if not decision.closed:
             return
-        gone = Counter(given.priority for given in decision.assignments)
+        gone = [given.priority for given in decision.assignments]
         for priority, reason in decision.closed.items():
-            if going := gone[priority]:
+            if going := gone.count(priority):
                 own = self._by[priority]
                 own.closed[reason].inc()
                 own.windows.observe(going)

@@ -94,6 +94,21 @@ def test_the_oldest_of_a_lane_grows_older_without_a_round(monkeypatch: pytest.Mo
     assert told.value("workers", state="unhealthy") == 0
 
 
+def test_an_oldest_that_has_gone_is_told_no_longer_than_until_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(led, "monotonic", clock.monotonic)
+    told = Told()
+    told.shard.lead_taken()
+    told.shard.looked(a_look())
+    for waited, after_s, oldest_s in ((4_000, 0.0, 4), (1_000, led.LANES_S / 2, 4.25), (1_000, led.LANES_S / 2, 1)):
+        clock.advance(after_s)
+        told.shard.round(a_snapshot(lane(MEDIUM, 2, waited=waited)), Decision(), NO_TIME)
+        assert told.value("lane_oldest_seconds", priority="medium") == oldest_s
+    # A lane that begins or ends is told at once.
+    told.shard.round(a_snapshot(lane(HIGH, 1, waited=500)), Decision(), NO_TIME)
+    assert [told.value("lane_oldest_seconds", priority=which) for which in ("high", "medium")] == [0.5, 0]
+
+
 def test_a_round_is_counted_by_what_it_does() -> None:
     told = Told()
     told.shard.lead_taken()
