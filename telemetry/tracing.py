@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -34,9 +34,8 @@ def start(role: str) -> bool:
 
 def traceparent(span: Span | None = None) -> str:
     """W3C's header for the span, or for the caller's current one; empty when nothing traces."""
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier, trace.set_span_in_context(span) if span else None)
-    return carrier.get(_HEADER, "")
+    own = (span or trace.get_current_span()).get_span_context()
+    return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else ""
 
 
 def of_request(header: str) -> str:
@@ -71,8 +70,14 @@ def begin(name: str, parent: str, begin_s: float, attributes: Attributes) -> Spa
 
     Its arguments are those of `span`.
     """
-    if not recorded(parent) or (context := context_of(parent)) is None:
+    if not recorded(parent):
         return None
+    # A job's has this form: it was checked as the job was read.
+    ids, flags = (int(parent[3:35], 16), int(parent[36:52], 16)), TraceFlags(int(parent[53:55], 16))
+    caller = SpanContext(*ids, is_remote=True, trace_flags=flags)
+    if not caller.is_valid:
+        return None
+    context = trace.set_span_in_context(NonRecordingSpan(caller), Context())
     return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes=dict(attributes), start_time=_ns(begin_s))
 
 
