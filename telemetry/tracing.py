@@ -1,7 +1,10 @@
 """Traces by OpenTelemetry's API. Without its SDK, the extra `otel`, all of this does nothing, and costs next to it."""
 
+import asyncio
+import atexit
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -16,6 +19,10 @@ _SAMPLED = frozenset("13579bdf")
 _LATEST_NS = 2**63 - 1
 _propagator = TraceContextTextMapPropagator()
 _tracer = trace.get_tracer("tokenfleet")
+TOGETHER_S, TOGETHER = 1.0, 32
+"""How long a role keeps what it has to tell of spans, and how many: one alone, amid other work, costs five of these."""
+_kept: list[Callable[[], None]] | None = None
+"""None: all is told at once, as in a producer's process."""
 Attributes = Mapping[str, str | int | float]
 """Of bounded kinds; never a prompt."""
 
@@ -28,7 +35,11 @@ def start(role: str) -> bool:
         from telemetry.exporting import provider_for
     except ImportError:
         return False
+    global _kept  # noqa: PLW0603 - a process has one provider, too
+    _kept = []
     trace.set_tracer_provider(provider_for(role))
+    # Before the provider's own exit, which was registered first.
+    atexit.register(_tell_kept)
     return True
 
 
@@ -83,13 +94,8 @@ def begin(name: str, parent: str, begin_s: float, attributes: Attributes) -> Spa
 
 def end(told: Span | None, end_s: float, events: Sequence[tuple[str, float]] = (), error: str = "") -> None:
     """End what `begin` began, or nothing. The arguments are those of `span`."""
-    if told is None:
-        return
-    for event, at_s in events:
-        told.add_event(event, timestamp=_ns(at_s))
-    if error:
-        told.set_status(Status(StatusCode.ERROR, error))
-    told.end(_ns(end_s))
+    if told:
+        _tell(lambda: _end(told, end_s, events, error))
 
 
 def span(
@@ -113,7 +119,37 @@ def span(
         events: names and times within it.
         error: a code, where it failed.
     """
-    end(begin(name, parent, begin_s, attributes or {}), end_s, events, error)
+    if recorded(parent):
+        _tell(lambda: _end(begin(name, parent, begin_s, attributes or {}), end_s, events, error))
+
+
+def _end(told: Span | None, end_s: float, events: Sequence[tuple[str, float]], error: str) -> None:
+    if told is None:
+        return
+    for event, at_s in events:
+        told.add_event(event, timestamp=_ns(at_s))
+    if error:
+        told.set_status(Status(StatusCode.ERROR, error))
+    told.end(_ns(end_s))
+
+
+def _tell(call: Callable[[], None]) -> None:
+    """Now, or soon and together with others."""
+    if _kept is None:
+        call()
+        return
+    _kept.append(call)
+    if len(_kept) >= TOGETHER:
+        _tell_kept()
+    elif len(_kept) == 1:
+        # Without a loop: with the next ones, or at the end.
+        with suppress(RuntimeError):
+            asyncio.get_running_loop().call_later(TOGETHER_S, _tell_kept)
+
+
+def _tell_kept() -> None:
+    while _kept:
+        _kept.pop(0)()
 
 
 def _ns(seconds: float) -> int:

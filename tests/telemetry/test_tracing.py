@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from telemetry import tracing
+from tests.support.waiting import eventually
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LEFT_OUT = CALLER[:-1] + "0"
@@ -60,3 +61,23 @@ def test_without_a_collector_nothing_is_started(monkeypatch: pytest.MonkeyPatch)
     for name in tracing.ENDPOINT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert not tracing.start("worker")
+
+
+async def test_a_role_tells_its_spans_together_and_soon(
+    exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "_kept", [])
+    engine = tracing.begin("engine", CALLER, 1.0, {})
+    tracing.span("queue", CALLER, 1.0, 2.0)
+    tracing.end(engine, 3.0)
+    tracing.span("finish", LEFT_OUT, 1.0, 2.0)
+    assert exported.get_finished_spans() == ()
+    for _ in range(tracing.TOGETHER - 2):
+        tracing.span("more", CALLER, 1.0, 2.0)
+    names = [span.name for span in exported.get_finished_spans()]
+    assert names == ["queue", "engine", *["more"] * (tracing.TOGETHER - 2)]
+    exported.clear()
+    monkeypatch.setattr(tracing, "TOGETHER_S", 0.0)
+    tracing.span("late", CALLER, 1.0, 2.0)
+    assert exported.get_finished_spans() == ()
+    await eventually(lambda: [span.name for span in exported.get_finished_spans()] == ["late"])
