@@ -69,13 +69,13 @@ async def _bare(redis: Redis) -> float:
 
 async def _ours(redis: Redis, tokens_a_frame: int) -> float:
     outs = await _running_jobs(redis)
-    outbox = Outbox(redis, 0.025, lambda _: None)
+    outbox = Outbox(redis, 0, lambda _: None)
     writing = asyncio.create_task(outbox.run())
     begin = asyncio.get_running_loop().time()
     for step in range(STEPS):
         full = (step + 1) % tokens_a_frame == 0
         for out in outs:
-            outbox.say(out, _chunk(step), at_once=full)
+            outbox.say(out, _chunk(step))
         # An engine's next step comes when the last one has gone out, as in the bare loop.
         while full and any(out.unanswered or out.gathering for out in outs):  # noqa: ASYNC110 - paces a bare loop
             await asyncio.sleep(0)

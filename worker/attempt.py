@@ -156,7 +156,7 @@ class Runner:
             # Chunks that were merged are no count of their tokens any more: it is told with the first of them.
             tokens = attempt.transcript.tokens
             for chunk in attempt.transcript.own():
-                self._outbox.say(attempt.out, chunk, at_once=False, tokens=tokens)
+                self._outbox.say(attempt.out, chunk, tokens=tokens)
                 tokens = 0
 
     async def _verdict(self, attempt: Attempt) -> Verdict:
@@ -218,7 +218,7 @@ class Runner:
         if plan.request:
             await self._listen(attempt, plan.request, plan.joined, plan.opening)
         for chunk in plan.closing:
-            self._tell(attempt, chunk)
+            await self._tell(attempt, chunk)
         return attempt.transcript.response()
 
     async def _listen(
@@ -239,14 +239,14 @@ class Runner:
                     raise asyncio.CancelledError
                 # Not before: an engine that refuses to go on must find nothing told.
                 for first in opening:
-                    self._tell(attempt, first)
+                    await self._tell(attempt, first)
                 opening = ()
                 if joined := join(chunk):
                     plain, ids = (joined, []) if asks else without_ids(joined)
                     if ids and is_mute(plain):
                         self._note(attempt, ids)
                     else:
-                        self._tell(attempt, plain, ids)
+                        await self._tell(attempt, plain, ids)
                     failpoints.reach("worker.mid_stream", attempt.out.handle.own_id)
 
     def _note(self, attempt: Attempt, ids: Sequence[int]) -> None:
@@ -256,13 +256,15 @@ class Runner:
         elif attempt.transcript:
             attempt.transcript.tokens += len(ids)
 
-    def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
+    async def _tell(self, attempt: Attempt, chunk: JsonObject, ids: Sequence[int] = ()) -> None:
         spoken = speaks(chunk)
         first = spoken and self._hear(attempt, chunk)
         if attempt.transcript:
             attempt.transcript.add(chunk, len(ids) or spoken)
         if attempt.started.spec.stream:
-            self._outbox.say(attempt.out, chunk, ids, at_once=first, tokens=int(spoken))
+            self._outbox.say(attempt.out, chunk, ids, tokens=int(spoken))
+            if first:
+                await self._outbox.hurry(attempt.out)
 
     def _hear(self, attempt: Attempt, chunk: JsonObject) -> bool:
         """Count a chunk that says something; whether it is the first."""

@@ -15,6 +15,8 @@ from worker.outgoing import Outgoing
 from worker.verdict import Drop, Verdict
 
 ATTEMPTS_A_PIPELINE = 256
+EXPRESS = 4
+"""So many first tokens at a time go out on their own; more of them cost less in a pipeline."""
 REFUSED_RETRY_S = 1.0
 """What Redis refuses, as by an ACL, is tried again so often: an operator may mend it."""
 _log = get_logger("worker")
@@ -36,18 +38,33 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._backoff = Backoff()
+        self._express = 0
 
-    def say(
-        self, out: Outgoing, chunk: JsonObject, ids: Sequence[int] = (), *, at_once: bool, tokens: int | None = None
-    ) -> None:
-        """Send a chunk and its tokens, now or together with those that follow; `tokens`: their number, where known."""
+    def say(self, out: Outgoing, chunk: JsonObject, ids: Sequence[int] = (), *, tokens: int | None = None) -> None:
+        """Send a chunk and its tokens together with those that follow soon; `tokens`: their number, where known."""
         out.say(chunk, ids, tokens)
-        if at_once:
-            self._send_soon(out)
-        elif out not in self._due:
+        if out not in self._due:
             self._gathering[out] = None
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(self._frame_s, self._gathered)
+
+    async def hurry(self, out: Outgoing) -> None:
+        """Send what an attempt has said now, past what is under way.
+
+        What `run` sends waits for that, and for all else that engines have told in this turn of the loop.
+        """
+        if out.over or self._express >= EXPRESS:
+            self._send_soon(out)
+            return
+        self._gathering.pop(out, None)
+        self._express += 1
+        try:
+            await self._send([out])
+        except FleetError:
+            # `run` is patient.
+            self._send_soon(out)
+        finally:
+            self._express -= 1
 
     def end(self, out: Outgoing, verdict: Verdict) -> None:
         """Send how an attempt ends; one that is dropped says nothing more."""

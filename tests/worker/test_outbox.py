@@ -66,10 +66,11 @@ def logged(driver: Driver, handle: Handle, *wanted: str) -> Callable[[], bool]:
 
 async def test_the_first_token_goes_at_once_and_the_rest_with_the_end(driver: Driver, outbox: Outbox) -> None:
     out = out_of(driver.running())
-    outbox.say(out, word("One"), at_once=True)
+    outbox.say(out, word("One"))
+    await outbox.hurry(out)
     await eventually(logged(driver, out.handle, "One"))
     for text in (" two", " three"):
-        outbox.say(out, word(text), at_once=False)
+        outbox.say(out, word(text))
     outbox.end(out, RESULT)
     await eventually(lambda: driver.job(out.handle).state is State.COMPLETED)
     assert texts(driver, out.handle) == ["One", " two three"]
@@ -82,7 +83,7 @@ async def test_gathered_tokens_go_out_when_their_time_is_over(driver: Driver, re
     one, other = out_of(driver.running("a")), out_of(driver.running("b"))
     async with Desk(redis, 0.01).open() as outbox:
         for out in (one, other, one):
-            outbox.say(out, word("x"), at_once=False)
+            outbox.say(out, word("x"))
         await eventually(logged(driver, one.handle, "xx"))
         await eventually(logged(driver, other.handle, "x"))
 
@@ -90,7 +91,8 @@ async def test_gathered_tokens_go_out_when_their_time_is_over(driver: Driver, re
 async def test_a_log_that_lost_frames_gets_them_again(driver: Driver, outbox: Outbox) -> None:
     out = out_of(driver.running())
     for number in range(3):
-        outbox.say(out, word(f"{number}"), at_once=True)
+        outbox.say(out, word(f"{number}"))
+        await outbox.hurry(out)
         await eventually(logged(driver, out.handle, *(f"{n}" for n in range(number + 1))))
     # As after a restart from an append-only file that was cut.
     driver.redis.hset(keys.job(out.handle), "frames", "1")
@@ -105,22 +107,44 @@ async def test_a_log_that_nobody_can_mend_leads_to_another_attempt(driver: Drive
     desk, out = Desk(redis, NEVER_S), out_of(driver.running())
     async with desk.open() as outbox:
         for number in range(1, KEPT_FRAMES + 3):
-            outbox.say(out, word("x"), at_once=True)
+            outbox.say(out, word("x"))
+            await outbox.hurry(out)
             await eventually(logged(driver, out.handle, *["x"] * number))
         driver.redis.hset(keys.job(out.handle), "frames", "1")
-        outbox.say(out, word("x"), at_once=True)
+        outbox.say(out, word("x"))
+        await outbox.hurry(out)
         await eventually(lambda: driver.job(out.handle).state is State.QUEUED)
     assert out.broken
     assert out in desk.over
+
+
+async def test_a_first_token_waits_for_nothing_that_is_under_way(
+    driver: Driver, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, outbox = out_of(driver.running()), Outbox(redis, NEVER_S, lambda _: None)
+    # Nobody runs it: as if its pipeline took for ever.
+    outbox.say(out, word("One"))
+    await outbox.hurry(out)
+    assert texts(driver, out.handle) == ["One"]
+    monkeypatch.setattr(outbox_module, "EXPRESS", 0)
+    outbox.say(out, word(" two"))
+    await outbox.hurry(out)
+    assert texts(driver, out.handle) == ["One"]
+    writing = asyncio.create_task(outbox.run())
+    await eventually(logged(driver, out.handle, "One", " two"))
+    writing.cancel()
+    await asyncio.wait([writing])
 
 
 async def test_a_stale_attempt_is_told_once_and_writes_nothing(driver: Driver, redis: Redis) -> None:
     desk, out = Desk(redis, NEVER_S), out_of(driver.running())
     driver.run(leave(SHARD, "w1"))
     async with desk.open() as outbox:
-        outbox.say(out, word("x"), at_once=True)
+        outbox.say(out, word("x"))
+        await outbox.hurry(out)
         await eventually(lambda: desk.over == [out])
-        outbox.say(out, word("y"), at_once=True)
+        outbox.say(out, word("y"))
+        await outbox.hurry(out)
         outbox.end(out, RESULT)
         await eventually(lambda: len(desk.over) == 2)
     assert driver.log(out.handle) == []
@@ -130,7 +154,7 @@ async def test_a_stale_attempt_is_told_once_and_writes_nothing(driver: Driver, r
 async def test_what_is_dropped_says_nothing(driver: Driver, redis: Redis) -> None:
     desk, out = Desk(redis, NEVER_S), out_of(driver.running())
     async with desk.open() as outbox:
-        outbox.say(out, word("x"), at_once=False)
+        outbox.say(out, word("x"))
         outbox.end(out, Drop())
         assert desk.over == [out]
     assert driver.log(out.handle) == []
@@ -138,7 +162,7 @@ async def test_what_is_dropped_says_nothing(driver: Driver, redis: Redis) -> Non
 
 async def test_a_job_given_back_keeps_what_it_has_said(driver: Driver, outbox: Outbox) -> None:
     out = out_of(driver.running())
-    outbox.say(out, word("half"), at_once=False)
+    outbox.say(out, word("half"))
     outbox.end(out, GiveBack("try", delay_ms=60_000))
     await eventually(lambda: driver.job(out.handle).state is State.DELAYED)
     assert texts(driver, out.handle) == ["half"]
