@@ -77,6 +77,9 @@ class Inbox:
         if not entries:
             return
         await self._take(entries)
+        # What has begun goes to its engine before more is asked for: a turn for its task, and one for aiohttp's writer.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         if self._last == after:
             # Unless a beat has asked to begin again meanwhile.
             self._last = entries[-1].entry_id

@@ -1,9 +1,11 @@
 """The inbox's reader: each entry once, and everything again when something may have been missed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
+import pytest
 from redis.asyncio import Redis
 
 from protocol.clock import Clock
@@ -74,3 +76,36 @@ async def test_beats_that_know_of_more_for_long_make_it_read_all_again(driver: D
         # It waits for an entry at the moment; the next read begins anew.
         assigned(driver, "c")
         await eventually(lambda: ["t:a", "t:b", "t:c"] in taker.taken)
+
+
+async def test_what_has_begun_goes_on_before_more_is_asked_for(
+    driver: Driver, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two turns of the loop: aiohttp writes a request in a task of its own."""
+    order: list[str] = []
+    taker, ask = Taker(), cast("Callable[..., Awaitable[object]]", redis.execute_command)
+
+    async def two_turns() -> None:
+        order.append("begins")
+        await asyncio.create_task(written())
+
+    async def written() -> None:
+        order.append("written")
+
+    async def take(entries: Sequence[InboxEntry]) -> None:
+        await taker.take(entries)
+        tasks.append(asyncio.create_task(two_turns()))
+
+    async def asked(*words: object) -> object:
+        order.append("asked")
+        return await ask(*words)
+
+    tasks: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(redis, "execute_command", asked)
+    inbox = Inbox(redis, SHARD, "w1", take, FakeClock())
+    assigned(driver, "a")
+    reading = asyncio.create_task(inbox.run())
+    await eventually(lambda: order.count("asked") == 2)
+    reading.cancel()
+    await asyncio.wait([reading, *tasks])
+    assert order == ["asked", "begins", "written", "asked"]
