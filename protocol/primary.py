@@ -164,12 +164,18 @@ class FleetConnection(Connection):
 
         redis-py waits for that, two turns of the event loop before each command; what has come is known without.
         """
-        stream, parser = self._reader, self._parser
-        if stream and isinstance(parser, _AsyncHiredisParser):
-            unparsed: Any = parser._reader  # noqa: SLF001 - as in `buffered`
-            if not (vars(stream)["_buffer"] or unparsed.has_data() or stream.at_eof() or stream.exception()):
-                return False
+        if self.silent:
+            return False
         return bool(await super().can_read_destructive())  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is connected, and is known to have nothing to read and no end."""
+        stream, parser = self._reader, self._parser
+        if stream is None or not isinstance(parser, _AsyncHiredisParser):
+            return False
+        unparsed: Any = parser._reader  # noqa: SLF001 - as in `buffered`
+        return not (vars(stream)["_buffer"] or unparsed.has_data() or stream.at_eof() or stream.exception())
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
         """One reply.

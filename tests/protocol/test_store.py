@@ -235,3 +235,35 @@ def test_other_errors_are_told_by_kind() -> None:
     assert isinstance(translate(ReadOnlyError("READONLY")), StoreUnavailable)
     assert isinstance(translate(Exception("WRONGTYPE Operation against a key")), WrongType)
     assert isinstance(translate(Exception("ERR what?")), ProtocolViolation)
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_not_handed_out(server: Server) -> None:
+    redis = store.connect(server.url)
+    await run(redis, PING)
+    (kept,) = redis.connection_pool._available_connections
+    assert await redis.connection_pool.get_connection() is kept
+    await redis.connection_pool.release(kept)
+    server.kill()
+    server.start()
+    await eventually(lambda: not kept.silent)
+    assert await run(redis, PING)
+    await redis.aclose()
+
+
+async def test_whoever_waits_for_a_connection_gets_it_before_those_that_come_later(server: Server) -> None:
+    redis = store.connect(server.url)
+    pool, order = redis.connection_pool, []
+    pool.max_connections = 1
+
+    async def use(name: str) -> None:
+        connection = await pool.get_connection()
+        order.append(name)
+        await pool.release(connection)
+
+    held = await pool.get_connection()
+    first = asyncio.create_task(use("first"))
+    await asyncio.sleep(0)
+    await pool.release(held)
+    await asyncio.gather(use("second"), first)
+    assert order == ["first", "second"]
+    await redis.aclose()
