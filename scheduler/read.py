@@ -53,6 +53,8 @@ class _Sight:
     leases: dict[str, int]
     heads: dict[Priority, list[bytes]]
     workers: dict[str, WorkerNow]
+    jobs: dict[str, WaitingJob | FleetError | None]
+    """Those that were asked for by name, as they are or not."""
 
 
 class Reader:
@@ -68,13 +70,13 @@ class Reader:
         self._workers: dict[str, WorkerNow] = {}
         self._prefixes = Prefixes(prefix_map)
 
-    async def read(self) -> Snapshot:
-        """Clear the hint, then read.
+    async def read(self, hinted: str = "") -> Snapshot:
+        """Clear the hint, then read; a job that was `hinted` is read in the first round trip.
 
         Raises:
             FleetError: Redis does not answer, or lacks the function library.
         """
-        sight = await self._look()
+        sight = await self._look(hinted)
         loop = asyncio.get_running_loop()
         seen_at = loop.time()
         await self._fill_in(sight)
@@ -101,12 +103,14 @@ class Reader:
         self._workers.clear()
         self._prefixes = Prefixes(self._map)
 
-    async def _look(self) -> _Sight:
+    async def _look(self, hinted: str) -> _Sight:
         shard, known = self._shard, list(self._workers.items())
         calls: list[Call[Any]] = [*self._hint, reads.store_time_ms(), reads.leases(shard)]
         calls += (watch.lane_members(shard, priority, HEADS) for priority in Priority)
         calls += (watch.worker_now(shard, worker, before) for worker, before in known)
+        calls += [reads.waiting_job(shard, hinted)] if hinted else []
         replies = await run_all(self._redis, calls)
+        jobs = {hinted: replies.pop()} if hinted else {}
         for cleared in replies[: len(self._hint)]:
             value_of(cleared)
         now_ms, leases, *rest = replies[len(self._hint) :]
@@ -116,6 +120,7 @@ class Reader:
             leases=value_of(leases),
             heads={priority: value_of(members) for priority, members in zip(Priority, heads, strict=True)},
             workers=_readable([worker for worker, _ in known], workers),
+            jobs=jobs,
         )
 
     async def _fill_in(self, sight: _Sight) -> None:
@@ -126,7 +131,9 @@ class Reader:
             for member in members:
                 if member in before:
                     self._jobs[member] = before[member]
-                elif ref := watch.member_ref(member):
+                elif (ref := watch.member_ref(member)) in sight.jobs:
+                    self._learn(member, ref, priority, sight.jobs[ref])
+                elif ref:
                     new_jobs.append((member, ref, priority))
                 else:
                     self._jobs[member] = None

@@ -62,6 +62,7 @@ class ShardLoop:
         self._backoff = Backoff()
         # Whether jobs may be put off that could come back, and whether there is room for them.
         self._put_off = self._recalls = False
+        self._hinted = ""
         # Whether this term has told that it may not count everything.
         self._denied = False
 
@@ -98,7 +99,8 @@ class ShardLoop:
         if self._term is None:
             await asyncio.sleep(self._next_tick - _now())
             return
-        done = await self._term.round()
+        hinted, self._hinted = self._hinted, ""
+        done = await self._term.round(hinted)
         # Not after a tick: that has brought back what was parked as long ago as the last look, and this round parks it.
         if self._metrics and _now() >= self._next_look:
             self._next_look = _now() + LOOK_S
@@ -122,7 +124,7 @@ class ShardLoop:
             await asyncio.sleep(GATHER_S)
         left_ms = math.ceil(1000 * (wake_at - _now()))
         if left_ms > 0:
-            await run(self._redis, watch.hint(self._shard, min(left_ms, BLOCK_MS)))
+            self._hinted = await run(self._redis, watch.hint(self._shard, min(left_ms, BLOCK_MS)))
 
     async def _tick(self) -> None:
         began = _now()

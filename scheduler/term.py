@@ -72,15 +72,15 @@ class Term:
         """After a failure: nobody knows what was moved."""
         self._reader.forget_all()
 
-    async def round(self) -> Round:
-        """Read, decide, apply.
+    async def round(self, hinted: str = "") -> Round:
+        """Read, decide, apply; `hinted` is a job that has just come in.
 
         Raises:
             FleetError: Redis does not answer, or lacks the function library.
         """
         rules, begun_s = self._rules, perf_counter()
         failpoints.reach("scheduler.before_read")
-        snapshot = await self._reader.read()
+        snapshot = await self._reader.read(hinted)
         read_s = perf_counter()
         workers, lately, books = self._roster.update(snapshot), self._lately(snapshot), self._books
         view = FleetView(snapshot.lanes, workers, books.ledger.started, lately, books.prefix_map.holders)

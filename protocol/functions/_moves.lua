@@ -72,13 +72,13 @@ local function place_anew(job, cost)
   write('HSET', tenant_key(P, tenant), 'tag:' .. p, place.tag)
   redis.call('HSET', job.key, 'state', 'queued', 'member', place.member, 'score', place.score)
   write('ZADD', lane_key(P, p), place.score, place.member)
-  announce(P, 'submitted', p)
+  announce(P, 'submitted', job.ref)
 end
 
 local function place_back(job)
   write('ZADD', lane_key(job.P, job.priority), job.score, job.member)
   redis.call('HSET', job.key, 'state', 'queued', 'hold', '')
-  announce(job.P, 'submitted', job.priority)
+  announce(job.P, 'submitted', job.ref)
 end
 
 -- `hold`: the job keeps its place in the lane for when it comes back; `late` may be called back before.

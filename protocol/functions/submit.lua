@@ -134,7 +134,7 @@ local function submit(KEYS, ARGV)
   redis.call('HSET', job, unpack(fields))
   redis.call('SET', KEYS[2], body)
   write('ZADD', KEYS[7], int(now + tonumber(deadline)), ref)
-  if queued then announce(P, 'submitted', p) end
+  if queued then announce(P, 'submitted', ref) end
   return add_figures({ 'ok', fields[2], tonumber(attempt), 1 }, bucket)
 end
 
