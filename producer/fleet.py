@@ -178,18 +178,19 @@ class Fleet:
         """
         return await self._reader.result(self._known(handle), timeout)
 
-    def follow(self, handle: AnyHandle, after: str = "") -> AsyncGenerator[Event, None]:
+    def follow(self, handle: AnyHandle, after: str = "", *, new: bool = False) -> AsyncGenerator[Event, None]:
         """A job's events: each frame once, in order, however late one comes or how often the connection breaks.
 
         Args:
             handle: the job. One that does not stream shows its whole text at its end.
             after: the id of the last event that you have, to go on from there.
+            new: a submit that has just returned created it: saves a read; what was missed is read a moment later.
 
         Raises (while iterating):
             UnknownJob: there is no such job, or no more.
             InvalidRequest: `after` is no event's id.
         """
-        return self._reader.follow(self._known(handle), after)
+        return self._reader.follow(self._known(handle), after, new=new)
 
     async def text(self, handle: AnyHandle) -> AsyncGenerator[str, None]:
         """A job's text, piece by piece, until the job ends in any way; `follow` also tells of restarts and of the end.

@@ -15,6 +15,8 @@ from protocol.primary import heard
 
 SILENCE_S = 5.0
 """After so long without a word, look whether the connection lives."""
+NEW_S = 0.25
+"""Who follows a job from its submission on reads the log only after so long a silence."""
 HELD_MESSAGES = 100
 HELD_BYTES = 32 * 1024
 """A slower reader gets no more than this: it reads the log instead."""
@@ -27,8 +29,10 @@ LONGEST_PAUSE_S = 1.0
 class Subscription:
     """What one follower hears on its channel."""
 
-    def __init__(self) -> None:
-        """Nothing is heard yet."""
+    def __init__(self, *, new: bool = False) -> None:
+        """Nothing is heard yet; see `Hub.subscribe`."""
+        self._new = new
+        self._silence_s = NEW_S if new else SILENCE_S
         self._messages: deque[bytes] = deque()
         self._bytes = 0
         self._doubtful = False
@@ -45,19 +49,29 @@ class Subscription:
 
     def doubt(self) -> None:
         """Messages may have been missed until now: the log has all of them."""
+        self._new = False
         self._messages.clear()
         self._bytes = 0
         self._doubtful = True
         self._news.set()
 
+    def begin(self) -> None:
+        """The subscription holds from now on."""
+        if self._new:
+            # Next to nothing can have been said before, and any word shows what was missed. A silence does too.
+            self._new = False
+        else:
+            self.doubt()
+
     async def hear(self) -> list[bytes] | None:
         """The next messages; None: read the log, because the subscription just began (anew), or after a silence."""
         if not self._news.is_set():
-            silence = asyncio.get_running_loop().call_later(SILENCE_S, self.doubt)
+            silence = asyncio.get_running_loop().call_later(self._silence_s, self.doubt)
             try:
                 await self._news.wait()
             finally:
                 silence.cancel()
+        self._silence_s = SILENCE_S
         if self._doubtful:
             self._doubtful = False
             messages = None
@@ -91,9 +105,12 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def subscribe(self, channel: str) -> Iterator[Subscription]:
-        """Hear a channel for the length of a block; not async, so that a loop that ends can close its followers."""
-        subscription = Subscription()
+    def subscribe(self, channel: str, *, new: bool = False) -> Iterator[Subscription]:
+        """Hear a channel for the length of a block; not async, so that a loop that ends can close its followers.
+
+        With `new` its job has just been submitted: what is heard is enough, while something is.
+        """
+        subscription = Subscription(new=new)
         self._followers.setdefault(channel, set()).add(subscription)
         if channel in self._confirmed:
             subscription.doubt()
@@ -206,4 +223,4 @@ class Hub:
         elif followers:
             self._confirmed.add(channel)
             for follower in followers:
-                follower.doubt()
+                follower.begin()

@@ -76,15 +76,15 @@ class Reader:
                 await run(self._redis, functions.forget(handle, outcome.attempt))
         return outcome
 
-    async def follow(self, handle: Handle, after: str) -> AsyncGenerator[Event, None]:
-        """A job's events from its beginning, or after the frame `after`, to its end.
+    async def follow(self, handle: Handle, after: str, *, new: bool = False) -> AsyncGenerator[Event, None]:
+        """A job's events from its beginning, or after the frame `after`, to its end; `new` as in `Hub.subscribe`.
 
         Raises:
             UnknownJob: there is no such job, or no more.
             InvalidRequest: `after` is no frame id.
         """
         place = _place(after)
-        with self._hub.subscribe(keys.tokens(handle)) as subscription:
+        with self._hub.subscribe(keys.tokens(handle), new=new) as subscription:
             while True:
                 # Without a name of its own: nothing of it is held while the next is waited for.
                 for step in await self._next(handle, place, subscription):

@@ -64,7 +64,7 @@ async def infer(request: Request, endpoint: Endpoint) -> Response:
     job = value_of(submitted)
     if asked.job.stream:
         relay = Relay(job.handle, "openai", asked.usage)
-        return EventStream(gateway, Follower(relay, asked.unfollowed_s), left_of(job.allowance), asked_s)
+        return EventStream(gateway, Follower(relay, asked.unfollowed_s, job.created), left_of(job.allowance), asked_s)
     return await _awaited(gateway, request, asked, job)
 
 

@@ -26,15 +26,19 @@ class Follower:
     relay: Relay
     unfollowed_s: float | None
     """After how long the job is cancelled once nobody follows it."""
+    new: bool = False
+    """The job was created just now."""
 
 
-async def told(gateway: Gateway, relay: Relay) -> AsyncGenerator[tuple[Event, Sequence[Message]], None]:
+async def told(
+    gateway: Gateway, relay: Relay, *, new: bool = False
+) -> AsyncGenerator[tuple[Event, Sequence[Message]], None]:
     """What happens to a job, with the client's messages of it, until nothing follows.
 
     Raises (while iterating):
         FleetError: the job is not there, or can't be followed.
     """
-    async with aclosing(gateway.fleet.follow(relay.handle, relay.cursor.after)) as events:
+    async with aclosing(gateway.fleet.follow(relay.handle, relay.cursor.after, new=new)) as events:
         async for event in events:
             yield event, relay.take(event)
             if relay.over:
@@ -88,7 +92,7 @@ class EventStream(Response):
         """Relay all; an answer that takes the place of the stream, where nothing of that was sent yet."""
         relay = self.follower.relay
         try:
-            async with aclosing(told(self.gateway, relay)) as events:
+            async with aclosing(told(self.gateway, relay, new=self.follower.new)) as events:
                 async for event, messages in events:
                     if isinstance(event, End) and not outlet.begun and self._has_failed(event):
                         return ended(event.outcome, self.request_headers)

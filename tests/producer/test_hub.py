@@ -49,6 +49,26 @@ async def test_silence_sends_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None
     assert await Subscription().hear() is None
 
 
+async def test_who_follows_a_new_job_looks_only_after_a_silence_or_when_it_is_subscribed_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new = Subscription(new=True)
+    new.begin()
+    new.tell(b"1")
+    assert await new.hear() == [b"1"]
+    new.begin()
+    assert await new.hear() is None
+    monkeypatch.setattr(hub, "NEW_S", 0.01)
+    for begins in (True, False):
+        silent = Subscription(new=True)
+        if begins:
+            silent.begin()
+        assert await silent.hear() is None
+    # What was said between that look and the subscription was heard by nobody.
+    silent.begin()
+    assert await silent.hear() is None
+
+
 async def test_a_subscription_that_is_refused_beside_a_message_is_an_error_of_redis() -> None:
     """The hub makes its connection anew then; any other error would end it."""
     told = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n"

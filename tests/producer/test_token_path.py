@@ -49,6 +49,26 @@ async def test_a_long_log_is_read_page_by_page_and_at_once(fleet: Fleet, worker:
     assert isinstance(events[-1], End)
 
 
+@pytest.mark.parametrize("words", [20, 40])
+async def test_what_a_new_job_said_before_its_follower_was_subscribed_is_read(
+    fleet: Fleet, worker: TinyWorker, words: int
+) -> None:
+    """Whether something is heard after it or nothing: far sooner than what else a silence would bring."""
+    job = await streaming(fleet)
+    attempt = await worker.take_one()
+    await attempt.say(*WORDS[:words])
+    if words == len(WORDS):
+        await attempt.finish()
+    following = asyncio.create_task(collect(fleet.follow(job, new=True)))
+    if words < len(WORDS):
+        await confirmed(fleet.redis, job)
+        await attempt.say(*WORDS[words:])
+        await attempt.finish()
+    async with asyncio.timeout(SILENCE_S - 1):
+        events = await following
+    assert text_of(events) == outcome_text(events) == "".join(WORDS)
+
+
 async def test_followers_of_many_jobs_share_one_connection(fleet: Fleet, worker: TinyWorker, redis: Redis) -> None:
     jobs = [await streaming(fleet) for _ in range(20)]
     following = [asyncio.create_task(collect(job.follow())) for job in jobs]
