@@ -3,6 +3,9 @@
 import asyncio
 from contextlib import suppress
 
+CALM_S = 0.005
+"""What has happened is told so much later at the earliest: what it set off, such as a first token, goes out before."""
+
 
 class Cadence:
     """Lets one task wait for its next turn.
@@ -22,7 +25,7 @@ class Cadence:
         """Something happened."""
         if self._timer is None and not self._due.is_set():
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(loop.time(), self._last_s + self._shortest_s), self._due.set)
+            self._timer = loop.call_at(max(loop.time() + CALM_S, self._last_s + self._shortest_s), self._due.set)
 
     def now(self) -> None:
         """Something happened that can't wait."""

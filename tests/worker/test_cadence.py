@@ -3,6 +3,9 @@
 import asyncio
 from itertools import pairwise
 
+import pytest
+
+from worker import cadence as cadence_module
 from worker.cadence import Cadence
 
 LONG_S = 30.0
@@ -49,3 +52,12 @@ async def test_a_turn_settles_all_that_came_before_it() -> None:
     assert not await is_due(turn, 0.05)
     turn.cancel()
     cadence.stop()
+
+
+async def test_what_has_happened_goes_before_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cadence_module, "CALM_S", 0.05)
+    cadence, loop = Cadence(LONG_S, 0.0), asyncio.get_running_loop()
+    begun_s = loop.time()
+    cadence.soon()
+    await asyncio.wait_for(cadence.turn(), 5)
+    assert loop.time() - begun_s >= 0.049
