@@ -1,6 +1,7 @@
 """arq as the batch runner has it: JSON instead of pickle, our own connections, and locks that a lease may break."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +9,12 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix
 from arq.cron import CronJob
 from arq.worker import Function, Worker
+from redis.exceptions import ResponseError
 
 from protocol import keys, store, wire
 from protocol.batches import BatchName
-from protocol.call import Call, run
+from protocol.call import Call, run, translate
+from protocol.errors import StoreFull
 
 LONGEST_RUN_S = 400 * 86_400.0
 """Longer than any batch may last: what ends one is its own expiry."""
@@ -22,6 +25,22 @@ SIGN_S = 5
 TRIES = 1_000_000
 """What a job's own tries are limited by stands in the job."""
 RUN, TELL = "run", "tell"
+
+
+class SteadyWorker(Worker):
+    """arq's, which would end while Redis is full, and rest until a clock that was set back is where it was."""
+
+    async def _poll_iteration(self) -> None:
+        if self._last_health_check > time.time():
+            self._last_health_check = 0.0
+            for job in self.cron_jobs or ():
+                job.next_run = None
+        try:
+            await super()._poll_iteration()
+        except ResponseError as error:
+            # Nothing can be begun, but what runs takes results out, which makes room.
+            if not isinstance(translate(error), StoreFull):
+                raise
 
 
 def connect(url: str) -> ArqRedis:
@@ -61,7 +80,7 @@ def _worker(
     most: int,
     timeout_s: float,
 ) -> Worker:
-    return Worker(
+    return SteadyWorker(
         functions,
         cron_jobs=cron_jobs,
         queue_name=queue,
@@ -96,9 +115,12 @@ async def ask_to_run(redis: ArqRedis, name: BatchName) -> None:
 
     arq keeps a killed runner's job locked for as long as that job might have lasted. Our lease has ended long before,
     and says that nobody runs it: so the lock goes. Should somebody just begin, the second one finds the batch owned.
+    What a clock that is ahead has queued is due now, by ours.
     """
     if await _queued(redis, RUN, name, keys.BATCH_RUNS) is None:
-        await run(redis, Call(("DEL", in_progress_key_prefix + _id(RUN, name)), bool))
+        job_id, now_ms = _id(RUN, name), time.time_ns() // 1_000_000
+        await run(redis, Call(("DEL", in_progress_key_prefix + job_id), bool))
+        await run(redis, Call(("ZADD", keys.BATCH_RUNS, "XX", "LT", now_ms, job_id), int))
 
 
 async def ask_to_tell(redis: ArqRedis, name: BatchName) -> None:
