@@ -157,7 +157,7 @@ async def run_runner(settings: Settings, files: FileStore, concurrency: int, met
     first = True
     async with (
         Fleet(settings=settings) as fleet,
-        aiohttp.ClientSession(timeout=_call_time()) as http,
+        aiohttp.ClientSession(timeout=_call_time(), cookie_jar=aiohttp.DummyCookieJar()) as http,
         living_told(fleet.redis, metrics),
     ):
         while True:
