@@ -47,8 +47,14 @@ class Outlet:
         return self.path.with_name(self.path.name + ending)
 
     def work(self, *, ordered: bool) -> Path:
-        """The file that lines are appended to as rows end: the output itself, if it needs neither order nor packing."""
-        return self.beside(WORK) if ordered or self.packed else self.path
+        """The file that lines are appended to as rows end: the output itself, if it needs neither order nor packing.
+
+        Beside what a symbolic link leads to: whoever writes there by another name finds it in use.
+        """
+        if not (ordered or self.packed):
+            return self.path
+        real = self.path.resolve()
+        return real.with_name(real.name + WORK)
 
     def publish(self, lines: Iterable[bytes]) -> None:
         """Write the file anew, whole or not at all; a pipe just gets the lines.
@@ -142,6 +148,7 @@ class Outlets:
         # An input that is such a file would be deleted or written over, as what an earlier run has kept of a pipe.
         kept = [(name, outlet) for name, outlet in named.items() if not outlet.streams]
         places += [(f"kept beside {name}", outlet.beside(ending)) for name, outlet in kept for ending in OWN]
+        places += [(f"kept beside {name}", outlet.work(ordered=True)) for name, outlet in kept]
         seen: dict[Path, str] = {}
         for name, path in places:
             if (
@@ -198,7 +205,7 @@ class Outlets:
         work = self.work(outlet)
         if work is None:
             return stream(outlet.path)
-        file = LineFile(work)
+        file = LineFile(work, named=work == outlet.path)
         if anew:
             file.cut(0)
         return file
@@ -214,7 +221,7 @@ class Outlets:
         """Delete the outputs and all that belongs to them."""
         for outlet in self.all:
             if not outlet.streams:
-                for path in (outlet.path.resolve(), outlet.beside(WORK), outlet.fresh):
+                for path in (outlet.path.resolve(), outlet.work(ordered=True), outlet.fresh):
                     path.unlink(missing_ok=True)
 
     @property

@@ -42,12 +42,13 @@ class Lines(Protocol):
 class LineFile:
     """A file on a disk; what stands there can be read again, and cut off."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, or make it.
+    def __init__(self, path: Path, *, named: bool = False) -> None:
+        """Open the file, or make it; `named`: it will be read by its name, so it must keep that.
 
         Raises:
             SetupError: that can't be done, or another batch appends to it.
         """
+        self._path = path if named else None
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self.size = os.fstat(self._fd).st_size
@@ -103,11 +104,21 @@ class LineFile:
         self.size = size
 
     def sync(self) -> None:
-        """See `Lines`."""
+        """See `Lines`.
+
+        Raises:
+            OutputFailed: it can't be written, or was deleted or replaced: the lines would be gone once it is closed.
+        """
         try:
             os.fsync(self._fd)
+            there = not self._path or os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except FileNotFoundError:
+            there = False
         except OSError as error:
             raise OutputFailed(f"the output can't be written: {error.strerror}") from None
+        if not there:
+            hint = "--resume (resume=True) runs anew what is not there."
+            raise OutputFailed(f"{self._path} was deleted or replaced while the batch ran", hint)
 
     def close(self) -> None:
         """See `Lines`."""

@@ -48,6 +48,39 @@ async def test_two_batches_never_write_to_one_error_file(
     assert (len(written(shared)), len(written(target))) == (1, 2)
 
 
+async def test_an_output_that_is_deleted_while_the_batch_runs_is_told_and_made_anew(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    """Its lines went to a file without a name: a batch that ends well has its output."""
+    source, target = files
+    write_rows(source, 3)
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 3)
+    target.unlink()
+    async with serving(worker):
+        with pytest.raises(errors.OutputFailed, match="deleted or replaced"):
+            await running
+        assert (await run_batch(fleet, source, target, resume=True)).clean
+    assert len(by_id(target)) == 3
+
+
+async def test_two_batches_never_grow_into_one_output_by_two_names(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    """By a symbolic link; in the input's order the output itself is not there before the end."""
+    source, target = files
+    write_rows(source, 3)
+    link = target.with_name("link")
+    link.symlink_to(target)
+    running = asyncio.create_task(run_batch(fleet, source, target, order="input"))
+    await until_queued(redis, 3)
+    with pytest.raises(errors.SetupError, match="in use"):
+        await run_batch(fleet, source, link, order="input")
+    async with serving(worker):
+        assert (await running).clean
+    assert len(by_id(target)) == 3
+
+
 def broken_off() -> None:
     raise asyncio.CancelledError
 
