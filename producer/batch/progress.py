@@ -1,7 +1,7 @@
 """What is told of a batch while it runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from producer.batch.pace import LEAST_S, Pace
 from producer.batch.tally import BatchSummary, FinishedRow
@@ -37,6 +37,8 @@ class Progress:
     """How long after the deadline that would be; None when it is in time, or there is none."""
     model: str = ""
     """That its rows run on; empty when none can be run, or it is not known yet."""
+    summary: BatchSummary | None = field(default=None, repr=False, compare=False)
+    """The figures of a run, which count on; None of a submitted batch. Who breaks a run off has them from here."""
 
 
 class Teller:
@@ -91,6 +93,7 @@ class Teller:
             left_s=self._pace.left_s(summary.rows_unfinished),
             late_s=self._pace.late_s(summary.rows_unfinished, self._ends_at),
             model=summary.model,
+            summary=summary,
         )
 
 

@@ -12,7 +12,7 @@ import click
 
 from protocol.errors import FleetError
 from tokenfleet.cli.exits import Exit, exit_of, explained
-from tokenfleet.cli.output import print_error
+from tokenfleet.cli.output import print_error, print_interrupted
 from tokenfleet.cli.streams import guarded, noticing
 
 
@@ -95,7 +95,7 @@ class App(LazyGroup):
                 error.show()
             return Exit.INVALID
         except click.Abort:
-            click.echo("interrupted", err=True)
+            print_interrupted(as_json=as_json)
             return Exit.INTERRUPTED
         return code if isinstance(code, int) else Exit.CLEAN
 

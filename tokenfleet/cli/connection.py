@@ -69,11 +69,11 @@ async def _with_fleet(settings: "Settings", work: "Callable[[Fleet], Awaitable[T
 
     where, patience_s = store.redacted(settings.store_url), settings.redis_patience_s
     async with Fleet(settings=settings) as fleet:
-        with naming_redis(where), _saying_that_nothing_began():
-            await store.wait_until_up(
-                fleet.redis,
-                patience_s,
-                lambda: click.echo(f"waiting for Redis at {where}, {patience_s:g} s at most …", err=True),
-            )
         with interruptible():
+            with naming_redis(where), _saying_that_nothing_began():
+                await store.wait_until_up(
+                    fleet.redis,
+                    patience_s,
+                    lambda: click.echo(f"waiting for Redis at {where}, {patience_s:g} s at most …", err=True),
+                )
             return await work(fleet)

@@ -13,6 +13,13 @@ def print_json(value: object, *, err: bool = False) -> None:
     click.echo(wire.dumps(value), err=err)
 
 
+def print_interrupted(told: object = None, *, as_json: bool, err: bool = False) -> None:
+    """Say so on stderr; as JSON, `told` or an error object is the last line of stdout, with `err` of stderr."""
+    click.echo("interrupted", err=True)
+    if as_json:
+        print_json(told or {"error": {"code": "interrupted", "message": "interrupted", "hint": ""}}, err=err)
+
+
 def print_error(error: FleetError, *, as_json: bool, err: bool = False) -> None:
     """The error as `error: message` and its hint on stderr, or as one JSON object on stdout; with `err` on stderr."""
     if as_json:

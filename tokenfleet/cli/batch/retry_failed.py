@@ -1,16 +1,18 @@
 """`tokenfleet batch retry-failed`: the rows of a batch that failed, once more."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from tokenfleet.cli.batch.options import EndOptions, SendOptions, end_options, send_options
-from tokenfleet.cli.batch.running import end, shown
-from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.batch.running import end, ran
 from tokenfleet.cli.options import json_option, shared_options
 
 if TYPE_CHECKING:
-    from producer.batch import BatchSummary
+    from collections.abc import Callable
+
+    from producer.batch import BatchSummary, Progress
     from producer.fleet import Fleet
 
 
@@ -39,12 +41,10 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
 
     Exit codes are those of `batch run`: 3 where rows failed once more.
     """
-    summary = with_fleet(lambda fleet: _run(fleet, options), fast=True)
-    context.exit(end(summary, options["target"]))
+    context.exit(end(ran(partial(_run, options), options["target"]), options["target"]))
 
 
-async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
+async def _run(options: Options, fleet: "Fleet", show: "Callable[[Progress], None]") -> "BatchSummary":
     from producer.batch import retry_failed
 
-    async with shown(fleet, options["target"]) as show:
-        return await retry_failed(fleet, **options, on_progress=show)
+    return await retry_failed(fleet, **options, on_progress=show)

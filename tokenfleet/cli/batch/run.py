@@ -8,14 +8,15 @@ import click
 from protocol.errors import BatchInvalid, FleetError
 from tokenfleet.cli.batch.invalid import refused, told
 from tokenfleet.cli.batch.options import EndOptions, RowOptions, SendOptions, end_options, row_options, send_options
-from tokenfleet.cli.batch.running import end, shown
-from tokenfleet.cli.connection import with_fleet
+from tokenfleet.cli.batch.running import end, ran
 from tokenfleet.cli.exits import exit_of
 from tokenfleet.cli.options import json_option, shared_options, wants_json
 from tokenfleet.cli.output import print_error
 
 if TYPE_CHECKING:
-    from producer.batch import BatchSummary
+    from collections.abc import Callable
+
+    from producer.batch import BatchSummary, Progress
     from producer.fleet import Fleet
 
 
@@ -91,7 +92,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     # Who reads the rows from stdout reads nothing else there.
     aside = STANDARD in (options["target"], options["errors"])
     try:
-        summary = with_fleet(lambda fleet: _run(fleet, options), fast=True)
+        summary = ran(partial(_run, options), options["target"], err=aside)
     except BatchInvalid as error:
         context.exit(refused(options["source"], error, err=aside))
     except FleetError as error:
@@ -100,8 +101,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     context.exit(end(summary, options["target"], err=aside))
 
 
-async def _run(fleet: "Fleet", options: Options) -> "BatchSummary":
+async def _run(options: Options, fleet: "Fleet", show: "Callable[[Progress], None]") -> "BatchSummary":
     from producer.batch import run_batch
 
-    async with shown(fleet, options["target"]) as show:
-        return await run_batch(fleet, **options, on_progress=show, on_bad=partial(told, options["source"]))
+    return await run_batch(fleet, **options, on_progress=show, on_bad=partial(told, options["source"]))

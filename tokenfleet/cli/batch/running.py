@@ -1,32 +1,63 @@
 """How a batch that a command runs shows itself, and how the command ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from tokenfleet.cli.batch.outages import outages_told
 from tokenfleet.cli.batch.unserved import unserved_told
+from tokenfleet.cli.connection import with_fleet
 from tokenfleet.cli.exits import Exit
 from tokenfleet.cli.options import wants_json
-from tokenfleet.cli.output import print_json
+from tokenfleet.cli.output import print_interrupted, print_json
 
 if TYPE_CHECKING:
     from producer.batch import BatchSummary, Progress
     from producer.fleet import Fleet
 
 
+def ran(
+    run: "Callable[[Fleet, Callable[[Progress], None]], Awaitable[BatchSummary]]", target: str, *, err: bool = False
+) -> "BatchSummary":
+    """What `run` returns, given a client and what to call with each news.
+
+    Who interrupts it and wants JSON gets the figures so far, with `err` on stderr.
+    """
+    last: list[Progress] = []
+
+    async def work(fleet: "Fleet") -> "BatchSummary":
+        async with shown(fleet, target, last) as show:
+            return await run(fleet, show)
+
+    try:
+        return with_fleet(work, fast=True)
+    except KeyboardInterrupt:
+        if not wants_json():
+            raise
+        print_interrupted(_so_far(last), as_json=True, err=err)
+        raise click.exceptions.Exit(Exit.INTERRUPTED) from None
+
+
+def _so_far(last: "list[Progress]") -> dict[str, object] | None:
+    from producer.batch.tally import BatchEnd
+
+    summary = last[0].summary if last else None
+    return summary.as_json() | {"state": BatchEnd.CANCELLED} if summary else None
+
+
 @asynccontextmanager
-async def shown(fleet: "Fleet", target: str) -> "AsyncIterator[Callable[[Progress], None]]":
-    """What to call with each news; says when Redis is away or no worker there, and how to go on when interrupted."""
+async def shown(fleet: "Fleet", target: str, last: "list[Progress]") -> "AsyncIterator[Callable[[Progress], None]]":
+    """What to call with each news, kept in `last`; says when Redis is away, no worker there, or how to go on."""
     from rich.console import Console
 
     from producer.batch.outlets import STATE, Outlet
     from tokenfleet.batch_progress import progress_on
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    last: list[Progress] = []
 
     def keep(news: "Progress") -> None:
         last[:] = [news]
