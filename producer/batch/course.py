@@ -191,9 +191,13 @@ class Course:
 
     def _tell(self, finished: Sequence[FinishedRow]) -> None:
         self._teller.tell(finished)
-        most = self._options.max_errors
-        if most is not None and self.summary.rows_failed - self._spared > most:
+        if self._too_many_failed:
             self._stop(BatchEnd.FAILED)
+
+    @property
+    def _too_many_failed(self) -> bool:
+        most = self._options.max_errors
+        return most is not None and self.summary.rows_failed - self._spared > most
 
     async def _withdraw(self, collector: Collector | None) -> None:
         own_ids = list(self._sent())
@@ -216,7 +220,8 @@ class Course:
         if end is not BatchEnd.COMPLETED:
             await self._withdraw(self._collector)
             await self._desk.answer_twins()
-            end = end if self.summary.rows_unfinished else BatchEnd.COMPLETED
+            if not self.summary.rows_unfinished:
+                end = BatchEnd.FAILED if self._too_many_failed else BatchEnd.COMPLETED
         self.summary.state = end
         book, facts, ordered = self._book, self._facts, self._outlets.ordered
         if end is not BatchEnd.COMPLETED:

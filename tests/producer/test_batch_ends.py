@@ -13,9 +13,10 @@ from producer.batch.course import Course
 from producer.fleet import Fleet
 from protocol import errors
 from protocol.call import Call, run
-from tests.producer.batch_files import by_id, leftovers, row
+from tests.producer.batch_files import by_id, leftovers, row, until_queued
 from tests.producer.batch_runs import codes, counting, finished, kinds, lines_of, options, write_rows
-from tests.producer.tiny import TinyWorker, serving
+from tests.producer.tiny import Attempt, TinyWorker, serving
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(params=["completion", "input", "gz", "errors"])
@@ -75,6 +76,34 @@ async def test_a_batch_is_given_up_after_so_many_failures(
     async with counting(worker):
         summary = await run_batch(fleet, **options(how), max_errors=0, resume=True)
     assert (summary.state, summary.rows_out, len(lines_of(how))) == ("completed", 12, 12)
+
+
+async def test_more_failures_than_are_allowed_fail_a_batch_whose_rows_have_all_ended(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any]
+) -> None:
+    """The engine answered the whole window before it heard of the withdrawal."""
+    write_rows(how["source"], 6)
+    running = asyncio.create_task(run_batch(fleet, **options(how), max_errors=2))
+    await until_queued(redis, 6)
+    attempts: list[Attempt] = []
+
+    async def all_taken() -> bool:
+        attempts.extend(await worker.take())
+        return len(attempts) == 6
+
+    await eventually(all_taken)
+    # At once: the batch has no turn between them.
+    await asyncio.gather(*(attempt.refuse(400) for attempt in attempts))
+    summary = await running
+    assert (summary.state, summary.rows_failed, summary.rows_unfinished) == ("failed", 6, 0)
+    assert list(codes(lines_of(how)).values()).count("batch_failed") == 0
+
+    summary = await run_batch(fleet, **options(how), max_errors=2, resume=True)
+    assert (summary.state, summary.rows_failed, len(lines_of(how))) == ("completed", 6, 6)
+    async with counting(worker):
+        retried = await retry_failed(fleet, how["target"])
+    assert (retried.state, retried.clean, len(lines_of(how))) == ("completed", True, 6)
+    assert await leftovers(redis) == []
 
 
 async def test_an_expired_batch_goes_on_with_a_new_deadline(

@@ -128,6 +128,17 @@ async def test_a_batch_with_too_many_failures_says_so(
     assert Batch.model_validate(record.as_json()).errors
 
 
+async def test_a_batch_with_too_many_failures_says_so_where_all_rows_have_ended(
+    stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
+) -> None:
+    name = await submitted(stored, source, row("a", "refuse 400"), max_errors=0)
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record)) == (BatchStatus.FAILED, (1, 0, 1))
+    assert [error.code for error in record.errors] == ["batch_failed"]
+
+
 async def test_cancelled_before_anybody_ran_it(
     stored: Fleet, store: FileStore, worker: TinyWorker, source: Path
 ) -> None:
