@@ -80,7 +80,16 @@ class BatchInvalid(InvalidRequest):
         """By default `problems` are all there are."""
         self.problems = tuple(problems)
         self.total = len(self.problems) if total is None else total
-        super().__init__(f"{self.total} line{'s' * (self.total != 1)} of the input can't be run; nothing was run")
+        codes = {problem.code for problem in problems}
+        if "empty_file" in codes:
+            super().__init__("the input has no rows; nothing was run")
+            return
+        hint = (
+            "Run the other lines with --on-invalid skip (on_invalid='skip'); `tokenfleet batch run --help` shows a row."
+        )
+        if "model_mismatch" in codes:
+            hint = f"Run all rows on one model with --model M (model='M'). {hint}"
+        super().__init__(f"{self.total} line{'s' * (self.total != 1)} of the input can't be run; nothing was run", hint)
 
 
 class UnknownModel(FleetError):

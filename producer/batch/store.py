@@ -256,7 +256,7 @@ def store_at(folder: Path | None) -> FileStore:
         SetupError: none is set, or there is no such folder: a misspelt one must not come into being.
     """
     if folder is None:
-        raise SetupError("no store is set", "Name its folder with --store or TOKENFLEET_STORE.")
+        raise SetupError("no store is set", "Name its folder with --store, TOKENFLEET_STORE or Settings(store=…).")
     if not folder.is_dir():
         raise SetupError(f"the store {folder} is no folder", f"If the name is right, make it: mkdir -p {folder}")
     return FileStore(folder)

@@ -9,6 +9,7 @@ from click.testing import Result as Ran
 from redis import Redis
 
 from protocol.call import run_sync
+from protocol.errors import BatchInvalid, Problem
 from protocol.functions import register
 from protocol.messages import ModelRecord
 from tests.support.builders import SHARD
@@ -111,6 +112,18 @@ def test_a_model_that_nobody_serves_is_told_once(given: Path, tmp_path: Path, va
     assert "12 lines of the input can't be run" in last
     given.write_text("bad\n" * 2 + "".join(f"{row(f'r{n}')}\n" for n in range(2)))
     assert len(ran(*run, given, "--model", "typo").stderr.splitlines()) == 6
+
+
+def test_a_refused_file_says_what_can_be_done(given: Path, tmp_path: Path, valkey_url: str) -> None:
+    run = ("run", "-i", given, "-o", tmp_path / "out", "--redis-url", valkey_url, "--json", "--model", "m")
+    given.write_text("bad\n")
+    hint = json.loads(ran(*run).stdout)["error"]["hint"]
+    assert "--on-invalid skip" in hint
+    assert "`tokenfleet batch run --help` shows a row" in hint
+    given.write_text("\n")
+    error = json.loads(ran(*run).stdout)["error"]
+    assert (error["message"], error["hint"]) == ("the input has no rows; nothing was run", "")
+    assert "--model M" in BatchInvalid([Problem(2, "model_mismatch", "body.model: line 1 names another")]).hint
 
 
 def test_without_redis_the_lines_are_told_all_the_same(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
