@@ -75,6 +75,15 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[Line | BadRow]:
         """The lines that `data` completes."""
+        first, last = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if last - first <= self._max_bytes and data[first:last].isspace():
+            # Nothing but blank lines between them: packed, a few MB are billions of these.
+            self._hold(data[: first - 1])
+            lines = self._line()
+            self._number += data.count(b"\n", first, last)
+            self._start += last - first
+            self._hold(data[last:])
+            return lines
         *whole, rest = data.split(b"\n")
         lines = []
         for part in whole:

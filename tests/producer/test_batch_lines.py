@@ -31,6 +31,8 @@ def split(*parts: bytes) -> list[tuple[int, bytes]]:
         (b"\xef\xbb\xbfa\nb", [(1, b"a"), (2, b"b")]),
         (b"a\r\nb\r\n", [(1, b"a"), (2, b"b")]),
         (b"a\n\n \t\r\nb\n\n", [(1, b"a"), (4, b"b")]),
+        (b"a\n\n\nb", [(1, b"a"), (4, b"b")]),
+        (b"\n \n\r\n b\nc", [(4, b" b"), (5, b"c")]),
         ("a\u2028b\u2029c\u0085d\x0b\x0ce\n".encode(), [(1, "a\u2028b\u2029c\u0085d\x0b\x0ce".encode())]),
         (b"\xef\xbb\xbf\xef\xbb\xbfa", [(1, b"\xef\xbb\xbfa")]),
     ],
@@ -44,6 +46,21 @@ def test_it_does_not_matter_how_the_bytes_come(data: bytes, cuts: list[int]) -> 
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     parts = [data[begin:end] for begin, end in itertools.pairwise(places)]
     assert split(*parts) == split(data)
+
+
+@given(
+    st.text(alphabet="a \r\n", max_size=40),
+    st.integers(min_value=1, max_value=9),
+    st.integers(min_value=1, max_value=9),
+)
+def test_blank_lines_are_counted_however_they_come(text: str, size: int, most: int) -> None:
+    """Many at once are passed over together, one byte at a time they never are."""
+    data, found = text.encode(), []
+    for step in (size, 1):
+        splitter = LineSplitter(most)
+        parts = [splitter.feed(data[begin : begin + step]) for begin in range(0, len(data), step)]
+        found.append([*itertools.chain(*parts), *splitter.end()])
+    assert found[0] == found[1]
 
 
 def test_long_lines_are_lines() -> None:
