@@ -33,8 +33,9 @@ class _Pool(BlockingConnectionPool):
 
     async def get_connection(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - redis-py's own signature
         """An idle connection on which there is nothing to read; else a new one, or the first that is given back."""
-        idle: list[Any] = self._available_connections
-        if idle and idle[-1].silent and not self._awaited:
+        idle = self._available_connections
+        # A socket file has redis-py's own connections.
+        if idle and isinstance(idle[-1], FleetConnection) and idle[-1].silent and not self._awaited:
             connection = idle.pop()
             self._in_use_connections.add(connection)
             return connection

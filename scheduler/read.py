@@ -1,4 +1,4 @@
-"""Reads one shard in one round trip, or two when there are jobs, workers or prefixes that were not seen before."""
+"""Reads one shard in one round trip, or two: for jobs that no hint named, workers or prefixes not seen before."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from protocol import store
 from protocol.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, Call, patiently, run, run_all, run_sync, spread_s, translate
 from protocol.errors import NotAllowed, ProtocolViolation, SetupError, StoreFull, StoreUnavailable, WrongType
 from protocol.primary import sentinels_of
-from tests.support.servers import Server, free_port
+from tests.support.servers import Server, free_port, valkey_binary
 from tests.support.waiting import eventually
 
 PING = Call(("PING",), bool)
@@ -267,3 +268,14 @@ async def test_whoever_waits_for_a_connection_gets_it_before_those_that_come_lat
     await asyncio.gather(use("second"), first)
     assert order == ["first", "second"]
     await redis.aclose()
+
+
+async def test_a_socket_file_serves_as_well(tmp_path: Path) -> None:
+    server = Server(valkey_binary(), tmp_path, extra=("--unixsocket", str(tmp_path / "s")))
+    server.start()
+    try:
+        redis = store.connect(f"unix://{tmp_path / 's'}")
+        assert [await run(redis, PING) for _ in range(2)] == [True, True]
+        await redis.aclose()
+    finally:
+        server.stop()
