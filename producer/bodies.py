@@ -19,6 +19,7 @@ from protocol.wire import JsonObject
 MAX_MESSAGES = 1_000
 MAX_METADATA_BYTES = 16 * 1024
 INT64 = 2**63
+SEED_RULE = "it must be an integer from -2^63 to 2^63 - 1"
 
 Name = Annotated[str, StringConstraints(min_length=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -150,7 +151,9 @@ def _check_shape(endpoint: Endpoint, body: JsonObject) -> None:
         # The deepest one: of a union's alternatives it is the one that was meant.
         problem = max(problems, key=lambda found: len(_path(found["loc"])))
         kind = InvalidJson if problem["type"] == "finite_number" else InvalidRequest
-        raise kind(f"{'.'.join(_path(problem['loc'])) or 'body'}: {words_of(problem)}") from None
+        field = ".".join(_path(problem["loc"])) or "body"
+        # A wider one was read as a float: that it is no integer would not help who wrote one.
+        raise kind(f"{field}: {SEED_RULE if field == 'seed' else words_of(problem)}") from None
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

@@ -162,23 +162,21 @@ def _waits(summary: BatchSummary, mine: str) -> Table:
     return table
 
 
-def advice(summary: BatchSummary, target: str) -> str:
-    """What can be done about rows that were not answered; empty where all were."""
+def advice(summary: BatchSummary, target: str, given: str = "IN", errors: str | None = "[ERR]") -> str:
+    """What can be done about rows that were not answered; empty where all were. The files are named for a shell."""
     if summary.rows_unfinished:
         more = {BatchEnd.EXPIRED: " --deadline 6h", BatchEnd.FAILED: " --max-errors N"}.get(summary.state, "")
         return f"{summary.rows_unfinished} rows never ended: the same command with --resume{more} goes on with them"
+    files = " ".join(filter(None, (given, target, errors)))
+    taking = f"`tokenfleet batch reconcile {files} --failed-rows FILE` takes them out"
+    mend = f"{taking}: mend FILE, and run it to another output"
     failed = summary.rows_failed - summary.rows_bad
     if not failed:
         bad = summary.rows_bad
         what = "1 line is no request" if bad == 1 else f"{bad} lines are no requests"
-        return f"{what}: the error lines say why; {_mend(target)}"
+        return f"{what}: the error lines say why; {mend}"
     rows, refused = "1 row" if failed == 1 else f"{failed} rows", min(summary.rows_refused, failed)
     if refused == failed:
-        return f"{rows} failed and would fail again: their lines say why; {_mend(target)}"
+        return f"{rows} failed and would fail again: their lines say why; {mend}"
     unless = f"; {refused} of them would fail again" if refused else ""
     return f"{rows} failed: `tokenfleet batch retry-failed -o {target}` runs failed rows again{unless}"
-
-
-def _mend(target: str) -> str:
-    taking = f"`tokenfleet batch reconcile IN {target} [ERR] --failed-rows FILE`"
-    return f"{taking} takes them out: mend FILE, and run it to another output"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from producer.batch.desk import Desk
 from producer.batch.fetch import RowReader
+from producer.batch.judge import in_row
 from producer.batch.ledger import Ledger
 from producer.batch.records import Todo
 from producer.batch.rows import row_id
@@ -118,7 +119,8 @@ class Feeder:
         if isinstance(answer, Job):
             self._window.accept(own_id, answer.handle)
         elif isinstance(answer, THE_ROWS_FAULT):
-            self._desk.refuse(row, answer.code, str(answer), for_good=True)
+            told = in_row(str(answer))[0] if isinstance(answer, InvalidRequest) else str(answer)
+            self._desk.refuse(row, answer.code, told, for_good=True)
             self._window.remove(own_id, row.number)
         elif isinstance(answer, LATER):
             return False

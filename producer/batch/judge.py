@@ -103,16 +103,19 @@ class Judge:
         try:
             bodies.encoded(endpoint, body, self._rules.max_body_bytes)
         except InvalidRequest as error:
-            field, colon, _ = error.message.partition(": ")
-            if colon and _FIELD.fullmatch(field):
-                raise _Unfit(error.code, f"body.{error.message}", f"body.{field}") from None
-            raise _Unfit(error.code, error.message, "body") from None
+            raise _Unfit(error.code, *in_row(error.message)) from None
 
     def _digest(self, row: Row, body: JsonObject) -> bytes | None:
         """Only at temperature 0 must equal bodies have equal answers."""
         if not self._rules.dedup or body.get("temperature") != 0:
             return None
         return bytes.fromhex(bodies.digest(row.endpoint, body))[:DIGEST_BYTES]
+
+
+def in_row(message: str) -> tuple[str, str]:
+    """What is said of a body, as it is said of a row, and the row's field."""
+    field, colon, _ = message.partition(": ")
+    return (f"body.{message}", f"body.{field}") if colon and _FIELD.fullmatch(field) else (message, "body")
 
 
 def unserved(model: str, served: Collection[str]) -> str:

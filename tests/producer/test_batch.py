@@ -52,6 +52,7 @@ async def test_each_row_has_one_line_and_nothing_is_left(
     assert await leftovers(redis) == []
 
 
+SEED = row("seed", seed=2**64)
 MIXED = [
     row("good"),
     "not json",
@@ -62,7 +63,7 @@ MIXED = [
     row("nobody's", model="nobody"),
     row("streamed", stream=True),
     row("long", "word " * 10_000),
-    row("seed", seed=2**64),
+    SEED,
     row("separators", "one\u2028two\u2029three\u0085four"),
 ]
 
@@ -92,6 +93,8 @@ async def test_rows_of_every_fate_have_their_line(
     }
     assert lines["refused"]["response"]["status_code"] == 400
     assert "line 3: " in lines[None]["error"]["message"]
+    out_of_range = "body.seed: it must be an integer from -2^63 to 2^63 - 1"
+    assert lines["seed"]["error"]["message"] == f"line {2 * MIXED.index(SEED) + 1}: {out_of_range}"
     assert summary.rows_failed == 9
     assert await leftovers(redis) == []
 

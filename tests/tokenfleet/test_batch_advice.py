@@ -1,10 +1,12 @@
 """What a person is told to do about rows that were not answered."""
 
+import click
 import pytest
 
 from producer.batch import BatchSummary
 from producer.batch.tally import BatchEnd
 from tokenfleet.batch_progress import advice
+from tokenfleet.cli.batch.running import end
 
 
 def summary(
@@ -34,3 +36,19 @@ def test_rows_to_be_mended_are_taken_out_by_a_command() -> None:
         assert "`tokenfleet batch reconcile IN out.jsonl [ERR] --failed-rows FILE` takes them out" in advice(
             of, "out.jsonl"
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "errors", "files"),
+    [
+        ("in.jsonl", None, "in.jsonl 'my out'"),
+        ("a b", "it's", "'a b' 'my out' 'it'\"'\"'s'"),
+        ("-", "-", "IN 'my out' [ERR]"),
+    ],
+)
+def test_a_command_names_the_files_as_a_shell_takes_them(
+    capsys: pytest.CaptureFixture[str], given: str, errors: str | None, files: str
+) -> None:
+    with click.Context(click.Command("run")):
+        end(summary(bad=2, failed=2), "my out", given, errors)
+    assert f"`tokenfleet batch reconcile {files} --failed-rows FILE`" in capsys.readouterr().err

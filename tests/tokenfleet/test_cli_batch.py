@@ -23,6 +23,10 @@ def rows_alone_on_stdout(source: Path, missing: Path, where: list[str]) -> None:
     piped = batch("-i", str(source), "-o", "-", "--json", *where)
     assert sorted(json.loads(line)["custom_id"] for line in piped.stdout.splitlines()) == [f"r{n}" for n in range(10)]
     assert json.loads(piped.stderr.splitlines()[-1])["rows_out"] == 10
+    command = [sys.executable, "-m", "tokenfleet", "batch", "run", "-i", str(source), "-o", "-", *where]
+    with Path("/dev/full").open("wb") as full:
+        failed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (failed.returncode, failed.stderr.count("can't be written")) == (4, 1)
     bad = missing.with_name("bad.jsonl")
     bad.write_text("no json\n")
     for given in (bad, missing):

@@ -50,7 +50,7 @@ def guarded() -> Iterator[None]:
         if sys.stdout:
             sys.stdout.flush()
     except (BrokenPipeError, Unread):
-        _let_go()
+        let_go()
         raise SystemExit(Exit.CLOSED_PIPE) from None
     except OSError as error:
         if error.errno not in _FULL:
@@ -58,11 +58,11 @@ def guarded() -> Iterator[None]:
         failure = OutputFailed(f"the output can't be written: {error.strerror}")
         with suppress(OSError):
             print_error(failure, as_json=False)
-        _let_go()
+        let_go()
         raise SystemExit(exit_of(failure)) from None
 
 
-def _let_go() -> None:
+def let_go() -> None:
     """What is still in the buffers goes nowhere: at its end Python would try to write it once more, and complain."""
     with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - the null device is no path
         for stream in (sys.stdout, sys.stderr):

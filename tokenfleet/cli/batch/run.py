@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from protocol.errors import BatchInvalid, FleetError
+from protocol.errors import BatchInvalid, FleetError, OutputFailed
 from tokenfleet.cli.batch.invalid import refused, told
 from tokenfleet.cli.batch.options import EndOptions, RowOptions, SendOptions, end_options, row_options, send_options
 from tokenfleet.cli.batch.running import end, ran
 from tokenfleet.cli.exits import exit_of
 from tokenfleet.cli.options import json_option, shared_options, wants_json
 from tokenfleet.cli.output import print_error
+from tokenfleet.cli.streams import let_go
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +98,10 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
         context.exit(refused(options["source"], error, err=aside))
     except FleetError as error:
         print_error(error, as_json=wants_json(), err=aside)
+        if aside and isinstance(error, OutputFailed):
+            let_go()
         context.exit(exit_of(error))
-    context.exit(end(summary, options["target"], err=aside))
+    context.exit(end(summary, options["target"], options["source"], options["errors"], err=aside))
 
 
 async def _run(options: Options, fleet: "Fleet", show: "Callable[[Progress], None]") -> "BatchSummary":

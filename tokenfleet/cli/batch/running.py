@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -80,8 +81,8 @@ async def shown(fleet: "Fleet", target: str, last: "list[Progress]") -> "AsyncIt
         raise
 
 
-def end(summary: "BatchSummary", target: str, *, err: bool = False) -> Exit:
-    """Print the figures, with `err` JSON to stderr too; the exit code."""
+def end(summary: "BatchSummary", target: str, given: str = "-", errors: str | None = "-", *, err: bool = False) -> Exit:
+    """Print the figures, with `err` JSON to stderr too; the exit code. `-`: a file whose name is not known."""
     from rich.console import Console
 
     from tokenfleet.batch_progress import advice, as_table
@@ -93,7 +94,12 @@ def end(summary: "BatchSummary", target: str, *, err: bool = False) -> Exit:
     else:
         console.print(as_table(summary))
     if not summary.clean and target != "-":
-        console.print(advice(summary, target), soft_wrap=True)
+        names = (
+            quote(target),
+            "IN" if given == "-" else quote(given),
+            "[ERR]" if errors == "-" else errors and quote(errors),
+        )
+        console.print(advice(summary, *names), soft_wrap=True)
     if wants_json():
         print_json(summary.as_json(), err=err)
     return Exit.CLEAN if summary.clean else Exit.FAILED
