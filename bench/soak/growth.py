@@ -28,7 +28,7 @@ class Series:
     def added(self) -> float:
         """From the median of the last half's first third to that of its last one.
 
-        What leaks stays open; what is open for a moment, as a file that its rewriting leaves to be closed, is no leak.
+        What leaks stays open; what is open for a moment is no leak: Valkey reads /proc/self/stat ten times a second.
         """
         early, late = self._judged
         return median(late) - median(early)
