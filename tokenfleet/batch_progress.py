@@ -1,7 +1,8 @@
 """How a batch shows itself: a panel in a terminal, plain lines elsewhere, a table at the end."""
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
 from rich.console import Console, Group, RenderableType
@@ -20,13 +21,42 @@ BAR_WIDTH = 40
 Show = Callable[[BatchProgress], None]
 
 
+class CheckedLines:
+    """Tells how many lines of an input were checked: a line each few seconds, in a terminal drawn in place."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        """Tell it there; `clock` gives seconds."""
+        self._console, self._clock = console, clock
+        self._lines, self._next_s = 0, clock() + PLAIN_EVERY_S
+
+    def __call__(self, lines: int) -> None:
+        """So many by now; from any thread."""
+        self._lines = lines
+        if not self._console.is_terminal and self._clock() >= self._next_s:
+            self._next_s = self._clock() + PLAIN_EVERY_S
+            self._console.print(self.line(), soft_wrap=True)
+
+    def line(self) -> str:
+        """Empty before there are any."""
+        return f"checked {self._lines} lines" if self._lines else ""
+
+
 @contextmanager
-def progress_on(console: Console) -> Iterator[Show]:
-    """What to call with each news of the batch."""
+def checking() -> Iterator[CheckedLines]:
+    """What to call with how many lines were checked; on stderr, until the block ends."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    checked = CheckedLines(console)
+    with Live(get_renderable=checked.line, console=console, transient=True) if console.is_terminal else nullcontext():
+        yield checked
+
+
+@contextmanager
+def progress_on(console: Console, checked: CheckedLines | None = None) -> Iterator[Show]:
+    """What to call with each news of the batch; until then a terminal shows how many lines were checked."""
     warning = LateWarning(console)
     with ExitStack() as stack:
         if console.is_terminal:
-            drawn = _Drawn()
+            drawn = _Drawn(checked or CheckedLines(console))
             stack.enter_context(Live(get_renderable=drawn.panel, console=console, transient=True))
             show = drawn.show
         else:
@@ -42,14 +72,15 @@ def progress_on(console: Console) -> Iterator[Show]:
 class _Drawn:
     """The panel, made when it is drawn, a few times a second, and not each time rows end."""
 
-    def __init__(self) -> None:
+    def __init__(self, checked: CheckedLines) -> None:
         self._news: BatchProgress | None = None
+        self._checked = checked
 
     def show(self, news: BatchProgress) -> None:
         self._news = news
 
     def panel(self) -> RenderableType:
-        return as_panel(self._news, datetime.now().astimezone()) if self._news else ""
+        return as_panel(self._news, datetime.now().astimezone()) if self._news else self._checked.line()
 
 
 class LateWarning:

@@ -24,7 +24,12 @@ from protocol.errors import SetupError
 
 
 async def begin(
-    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancel: asyncio.Event | None
+    fleet: Fleet,
+    source: str,
+    outlets: Outlets,
+    options: BatchOptions,
+    cancel: asyncio.Event | None,
+    on_lines: Callable[[int], None],
 ) -> tuple[Ledger, bool]:
     """The batch's ledger, with all rows planned; and whether it was there already. Close it.
 
@@ -46,7 +51,7 @@ async def begin(
         raise SetupError(f"{outlets.state} is not there", f"Without it {outlets.out.path} can't be gone on with.")
     if not options.overwrite:
         outlets.refuse_existing()
-    return await _new(fleet, source, outlets, options, cancelled), False
+    return await _new(fleet, source, outlets, options, cancelled, on_lines), False
 
 
 def resumed(
@@ -80,7 +85,12 @@ def resumed(
 
 
 async def _new(
-    fleet: Fleet, source: str, outlets: Outlets, options: BatchOptions, cancelled: Callable[[], bool]
+    fleet: Fleet,
+    source: str,
+    outlets: Outlets,
+    options: BatchOptions,
+    cancelled: Callable[[], bool],
+    on_lines: Callable[[int], None],
 ) -> Ledger:
     """What an earlier batch has left is replaced once the input is known to be good, and its rows are planned."""
     refuse_in_use(outlets.state)
@@ -89,7 +99,9 @@ async def _new(
     try:
         rules = Rules(fleet.settings.max_body_bytes, options.model, options.endpoint, options.dedup, models)
         spool, limit = outlets.fresh_spool, options.limit
-        taken = await intake.take_in(source, book, rules, spool=spool, limit=limit, cancelled=cancelled)
+        taken = await intake.take_in(
+            source, book, rules, spool=spool, limit=limit, cancelled=cancelled, on_lines=on_lines
+        )
         _accept(taken, book, options)
         await in_thread(lambda: book.plan(group=not cancelled(), dedup=options.dedup))
         book.set_facts(_facts(source, outlets, options, taken))

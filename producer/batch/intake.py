@@ -55,6 +55,7 @@ async def take_in(
     spool: Path | None = None,
     limit: int | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    on_lines: Callable[[int], None] = lambda _: None,
 ) -> Intake:
     """Read an input once, in a thread, and put every row and every problem into a new ledger.
 
@@ -68,13 +69,14 @@ async def take_in(
         spool: where the readable input is written if `path` can't be read in place; None: nowhere.
         limit: take only so many rows.
         cancelled: whether nothing will be run any more; then lines are only counted and named, which is faster.
+        on_lines: told in the thread how many lines were taken so far.
 
     Raises:
         SetupError: the input can't be opened.
         InputChanged: somebody wrote to it meanwhile.
         OutputFailed: the disk is full.
     """
-    stop, taker = threading.Event(), _Taker(ledger, rules, limit, cancelled)
+    stop, taker = threading.Event(), _Taker(ledger, rules, limit, cancelled, on_lines)
     return await in_thread(lambda: _take_in(Path(path), taker, spool, stop.is_set), stop)
 
 
@@ -157,10 +159,18 @@ def _typed(path: Path) -> Iterator[None]:
 class _Taker:
     """Judges lines and puts them into the ledger."""
 
-    def __init__(self, ledger: Ledger, rules: Rules, limit: int | None, cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        rules: Rules,
+        limit: int | None,
+        cancelled: Callable[[], bool],
+        on_lines: Callable[[int], None],
+    ) -> None:
         self._ledger = ledger
         self._limit = limit
         self._cancelled = cancelled
+        self._on_lines = on_lines
         self.rules = rules
         self.judge = Judge(rules, self._is_new)
         self.rows = self.bad = 0
@@ -188,6 +198,7 @@ class _Taker:
             self._ledger.set_problems(problems.values())
         self.rows += len(lines)
         self.bad += len(problems)
+        self._on_lines(self.rows)
 
     def _is_new(self, custom_id: str) -> bool:
         return not any(one.place.custom_id == custom_id for one in self._judged) and not self._ledger.has(custom_id)

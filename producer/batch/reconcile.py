@@ -3,7 +3,7 @@
 import hashlib
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -102,15 +102,23 @@ class Reconciler:
     Use: `read`, then iterate over `findings`, then look at `report`.
     """
 
-    def __init__(self, given: str | Path, results: Sequence[str | Path], limit: int | None = None) -> None:
+    def __init__(
+        self,
+        given: str | Path,
+        results: Sequence[str | Path],
+        limit: int | None = None,
+        on_lines: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """`given` is the input; each may be packed. `limit`: only so many rows of it count, as the batch's own.
+
+        `on_lines` is told how many lines of all files were read so far.
 
         Raises:
             InvalidRequest: two of the files are the same.
         """
         self._given = Path(given)
         self._results = [Path(result) for result in results]
-        self._limit = limit
+        self._limit, self._on_lines = limit, on_lines
         names = [path.resolve() for path in [self._given, *self._results]]
         if len(set(names)) < len(names):
             raise InvalidRequest("two of the files are the same", "Name the input, the output and the error file.")
@@ -139,12 +147,14 @@ class Reconciler:
     def _read(self, db: sqlite3.Connection) -> None:
         for lines in _first(lines_of(self._given), self._limit):
             self.report.rows += len(lines)
+            self._on_lines(self.report.rows + self.report.lines)
             db.executemany(
                 "INSERT INTO inputs (line, id) VALUES (?, ?)", [(one.number, custom_id_of(one)) for one in lines]
             )
         for file, path in enumerate(self._results):
             for lines in lines_of(path):
                 self.report.lines += len(lines)
+                self._on_lines(self.report.rows + self.report.lines)
                 self._take(db, file, lines)
 
     @staticmethod

@@ -57,19 +57,19 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     stream: bool = False,
     keep: bool = False,
     cancel: asyncio.Event | None = None,
+    on_lines: Callable[[int], None] = ignore,
     on_bad: OnBad = ignore_bad,
     on_progress: Callable[[Progress], None] = ignore,
     on_row: Callable[[FinishedRow], None] = ignore,
 ) -> BatchSummary:
     """Run each row of an OpenAI batch file; in every end there is exactly one output line for each.
 
-    A task that is cancelled withdraws what is under way and closes the files; `resume` goes on, as after a crash.
-
     Args:
         source, target, errors: `-` is stdin or stdout, `.gz` is packed; without `errors` all lines go to `target`.
         batch_id … keep: see `BatchOptions`; the batch's state stands beside the target.
-        cancel: once it is set, the batch ends as cancelled; while it is set, no row is submitted.
-        on_bad, on_progress, on_row: told of skipped lines; at the start and whenever rows were written; of each row.
+        cancel: once it is set, the batch ends as cancelled, as when its task is; `resume` goes on, as after a crash.
+        on_lines, on_bad: told in a thread how many lines of the input were checked; told of skipped lines.
+        on_progress, on_row: told at the start and whenever rows were written; of each row.
 
     Raises:
         BatchInvalid, InputChanged, SetupError: bad lines; the input has changed; a file can't be used, or is there.
@@ -78,7 +78,7 @@ async def run_batch(  # noqa: PLR0913, D417 - a batch's options, explained where
     """
     options = BatchOptions.of(locals())
     with _outlets(target, errors, options.order) as outlets:
-        book, resumed = await begin(fleet, str(_whole(source)), outlets, options, cancel)
+        book, resumed = await begin(fleet, str(_whole(source)), outlets, options, cancel, on_lines)
         with book:
             _tell_bad(book, ignore_bad if resumed else on_bad)
             course = await Course.open(fleet, outlets, options, book, resumed=resumed)

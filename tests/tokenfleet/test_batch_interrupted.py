@@ -44,7 +44,7 @@ async def test_how_far_it_came(
         target.with_name("out.jsonl.state").touch()
 
     async def interrupted() -> None:
-        async with Fleet(redis=valkey, settings=Settings()) as fleet, shown(fleet, str(target), []) as show:
+        async with Fleet(redis=valkey, settings=Settings()) as fleet, shown(fleet, str(target), []) as (show, _):
             if news:
                 show(news)
             raise asyncio.CancelledError

@@ -15,7 +15,7 @@ from producer.batch.run import ignore
 from producer.batch.tally import FinishedRow
 from producer.batch.window import Window
 from protocol.batches import BatchCounts, BatchName, BatchRecord, BatchSpec, BatchStatus, BatchUsage
-from tokenfleet.batch_progress import as_panel, as_table, plain_line, progress_on
+from tokenfleet.batch_progress import CheckedLines, as_panel, as_table, plain_line, progress_on
 from tokenfleet.cli.batch.view import progress_line
 
 NOW = datetime(2026, 1, 2, 3, 4, 5).astimezone()
@@ -152,3 +152,15 @@ def test_a_line_and_the_panel_say_what_is_done_how_fast_and_when_it_ends() -> No
     told.console.print(as_panel(told.news[-1], NOW))
     for word in ("20/100", "20%", "deduped", "cached", "running", "tokens in", "40 s left"):
         assert word in told.text.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_lines_that_are_checked_are_told_each_few_seconds(*, terminal: bool) -> None:
+    text, now_s = io.StringIO(), [0.0]
+    checked = CheckedLines(Console(file=text, force_terminal=terminal), lambda: now_s[0])
+    assert checked.line() == ""
+    for second in range(12):
+        now_s[0] = float(second)
+        checked(second * 1_000)
+    assert text.getvalue() == ("" if terminal else "checked 5000 lines\nchecked 10000 lines\n")
+    assert checked.line() == "checked 11000 lines"

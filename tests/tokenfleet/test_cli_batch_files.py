@@ -207,3 +207,15 @@ def test_wrong_usage_ends_with_2(given: Path, tmp_path: Path) -> None:
     assert ran("reconcile", given, tmp_path / "none").exit_code == Exit.INVALID
     assert ran("reconcile", given, given).exit_code == Exit.INVALID
     assert ran("reconcile", given).exit_code == Exit.INVALID
+
+
+def test_who_checks_many_lines_is_told_how_many(
+    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valkey_url: str
+) -> None:
+    monkeypatch.setattr("tokenfleet.batch_progress.PLAIN_EVERY_S", 0)
+    assert "checked 2 lines\n" in ran("validate", "-i", given, "--offline").stderr
+    (tmp_path / "out").write_text('{"id": "1", "custom_id": "a", "error": {}}\n')
+    assert ran("reconcile", given, tmp_path / "out").stderr.splitlines()[-1] == "checked 3 lines"
+    given.write_text("bad\n")
+    told = ran("run", "-i", given, "-o", tmp_path / "new", "--redis-url", valkey_url).stderr
+    assert told.startswith("checked 1 lines\n")

@@ -44,11 +44,17 @@ def command(
     Exit codes: 0 proven, 2 a file can't be opened, 3 not proven, 4 the disk is full.
     """
     from dataclasses import asdict
+    from itertools import chain, islice
 
     from producer.batch.reconcile import Reconciler
+    from tokenfleet.batch_progress import checking
 
-    reconciler = Reconciler(given, [output, *([errors] if errors else [])], limit)
-    for number, finding in enumerate(reconciler.findings()):
+    with checking() as checked:
+        reconciler = Reconciler(given, [output, *([errors] if errors else [])], limit, checked)
+        findings = reconciler.findings()
+        # All lines are read before the first.
+        first = list(islice(findings, 1))
+    for number, finding in enumerate(chain(first, findings)):
         if wants_json():
             print_json(asdict(finding))
         elif number < MOST_PRINTED:

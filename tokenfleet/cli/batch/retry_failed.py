@@ -10,10 +10,9 @@ from tokenfleet.cli.batch.running import end, ran
 from tokenfleet.cli.options import json_option, shared_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from producer.batch import BatchSummary, Progress
+    from producer.batch import BatchSummary
     from producer.fleet import Fleet
+    from tokenfleet.batch_progress import CheckedLines, Show
 
 
 class Options(EndOptions, SendOptions):
@@ -44,7 +43,7 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     context.exit(end(ran(partial(_run, options), options["target"]), options["target"]))
 
 
-async def _run(options: Options, fleet: "Fleet", show: "Callable[[Progress], None]") -> "BatchSummary":
+async def _run(options: Options, fleet: "Fleet", show: "Show", _: "CheckedLines") -> "BatchSummary":
     from producer.batch import retry_failed
 
     return await retry_failed(fleet, **options, on_progress=show)

@@ -15,10 +15,9 @@ from tokenfleet.cli.output import print_error
 from tokenfleet.cli.streams import let_go
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from producer.batch import BatchSummary, Progress
+    from producer.batch import BatchSummary
     from producer.fleet import Fleet
+    from tokenfleet.batch_progress import CheckedLines, Show
 
 
 STANDARD = "-"
@@ -80,15 +79,13 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     Where a row got no answer, response is null, and error says why: batch_expired (--deadline), batch_cancelled
     (Ctrl-C), batch_failed (--max-errors), or what went wrong with the row. All three are run by --resume.
 
-    Progress goes to stderr: a panel in a terminal, plain lines elsewhere. With --json, the last line of stdout (of
-    stderr, when rows go to stdout) is one object: state (completed, cancelled, expired, failed), rows_in, rows_out,
-    rows_failed, rows_unfinished, tokens_in, tokens_out, rows_per_s, tokens_per_s; queue_ms, ttft_ms and total_ms as
-    percentiles; jobs_by_worker.
+    Progress goes to stderr. With --json, the last line of stdout (of stderr, when rows go to stdout) is one object:
+    state (completed, cancelled, expired, failed), rows_in, rows_out, rows_failed, rows_unfinished, tokens_in,
+    tokens_out, rows_per_s, tokens_per_s; queue_ms, ttft_ms and total_ms as percentiles; jobs_by_worker.
 
     \b
     Exit codes: 0 every row was answered; 2 lines of IN are no requests, a file can't be opened or an option is wrong;
-    3 some rows failed or never ended; 4 Redis is away or the disk is full; 130 interrupted; 141 nobody reads OUT any
-    more. Rows that were under way are withdrawn.
+    3 some rows failed or never ended; 4 Redis is away or the disk is full; 130 interrupted; 141 nobody reads OUT.
     """
     # Who reads the rows from stdout reads nothing else there.
     aside = STANDARD in (options["target"], options["errors"])
@@ -104,7 +101,9 @@ def command(context: click.Context, **options: Unpack[Options]) -> None:
     context.exit(end(summary, options["target"], options["source"], options["errors"], err=aside))
 
 
-async def _run(options: Options, fleet: "Fleet", show: "Callable[[Progress], None]") -> "BatchSummary":
+async def _run(options: Options, fleet: "Fleet", show: "Show", checked: "CheckedLines") -> "BatchSummary":
     from producer.batch import run_batch
 
-    return await run_batch(fleet, **options, on_progress=show, on_bad=partial(told, options["source"]))
+    return await run_batch(
+        fleet, **options, on_lines=checked, on_progress=show, on_bad=partial(told, options["source"])
+    )

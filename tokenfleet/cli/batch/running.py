@@ -19,20 +19,21 @@ from tokenfleet.cli.output import print_interrupted, print_json
 if TYPE_CHECKING:
     from producer.batch import BatchSummary, Progress
     from producer.fleet import Fleet
+    from tokenfleet.batch_progress import CheckedLines, Show
 
 
 def ran(
-    run: "Callable[[Fleet, Callable[[Progress], None]], Awaitable[BatchSummary]]", target: str, *, err: bool = False
+    run: "Callable[[Fleet, Show, CheckedLines], Awaitable[BatchSummary]]", target: str, *, err: bool = False
 ) -> "BatchSummary":
-    """What `run` returns, given a client and what to call with each news.
+    """What `run` returns, given a client and what to call with each news and with the lines that were checked.
 
     Who interrupts it and wants JSON gets the figures so far, with `err` on stderr.
     """
     last: list[Progress] = []
 
     async def work(fleet: "Fleet") -> "BatchSummary":
-        async with shown(fleet, target, last) as show:
-            return await run(fleet, show)
+        async with shown(fleet, target, last) as told:
+            return await run(fleet, *told)
 
     try:
         return with_fleet(work, fast=True)
@@ -51,12 +52,12 @@ def _so_far(last: "list[Progress]") -> dict[str, object] | None:
 
 
 @asynccontextmanager
-async def shown(fleet: "Fleet", target: str, last: "list[Progress]") -> "AsyncIterator[Callable[[Progress], None]]":
-    """What to call with each news, kept in `last`; says when Redis is away, no worker there, or how to go on."""
+async def shown(fleet: "Fleet", target: str, last: "list[Progress]") -> "AsyncIterator[tuple[Show, CheckedLines]]":
+    """What to call with each news, kept in `last`, and with lines checked; says when Redis or workers are away."""
     from rich.console import Console
 
     from producer.batch.outlets import STATE, Outlet
-    from tokenfleet.batch_progress import progress_on
+    from tokenfleet.batch_progress import CheckedLines, progress_on
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
@@ -68,9 +69,10 @@ async def shown(fleet: "Fleet", target: str, last: "list[Progress]") -> "AsyncIt
         console.print(text, style="yellow", soft_wrap=True)
 
     try:
-        with progress_on(console) as show:
+        checked = CheckedLines(console)
+        with progress_on(console, checked) as show:
             async with outages_told(fleet, say), unserved_told(fleet, say, lambda: last[0] if last else None):
-                yield keep
+                yield keep, checked
     except asyncio.CancelledError:
         done = f"{last[0].rows_out} of {last[0].rows_total} rows are done" if last else "nothing has begun"
         how = "" if last and target == "-" else "; run the same command again"

@@ -83,9 +83,10 @@ def _served() -> "tuple[Mapping[str, ModelRecord] | None, FleetError | None]":
 
 async def _taken(given: str, ledger: "Ledger", rules: "Rules") -> "Intake":
     from producer.batch.intake import take_in
+    from tokenfleet.batch_progress import checking
 
-    with interruptible():
-        return await take_in(given, ledger, rules)
+    with interruptible(), checking() as checked:
+        return await take_in(given, ledger, rules, on_lines=checked)
 
 
 def _problems(intake: "Intake", ledger: "Ledger") -> Iterator["Problem"]:
