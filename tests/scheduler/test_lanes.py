@@ -3,16 +3,17 @@
 import random
 
 from protocol import functions, keys
-from protocol.functions import Move
+from protocol.functions import Move, TickTimes
 from protocol.handle import Handle
 from protocol.states import Priority
 from scheduler.policy.view import JobView
-from tests.support.builders import BOSS, SHARD, SPEC
+from tests.support.builders import BOSS, SHARD, SPEC, tick_as
 from tests.support.driver import Driver
 from tokenfleet.simulate.lanes import Entry, Lanes
 
 TENANTS = ("a", "b", "c")
 HEAVY = 2.0
+LONG_MS = 3_600_000
 
 
 class Both:
@@ -24,8 +25,9 @@ class Both:
         self._handles: dict[str, Handle] = {}
         self._count = 0
         driver.redis.hset(keys.clock(SHARD), "weight:c", str(HEAVY))
-        driver.lead()
-        driver.join(slots=10_000)
+        # However long the moves take.
+        driver.run(tick_as(times=TickTimes(lead_ms=LONG_MS, lease_ms=LONG_MS)))
+        driver.join(slots=10_000, lease_ms=LONG_MS)
 
     def submit(self) -> None:
         self._count += 1

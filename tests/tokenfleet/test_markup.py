@@ -120,4 +120,4 @@ def test_a_batch_whose_output_looks_like_markup_ends_with_its_advice(capsys: pyt
     failed = BatchSummary(WORDS, BatchEnd.COMPLETED, rows_in=1, rows_out=1, rows_failed=1)
     with click.Context(click.Command("run")):
         running.end(failed, f"{WORDS}.jsonl")
-    assert f"-o {WORDS}.jsonl" in capsys.readouterr().err
+    assert f"-o '{WORDS}.jsonl'" in capsys.readouterr().err
