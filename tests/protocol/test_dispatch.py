@@ -136,12 +136,12 @@ def test_a_worker_that_is_not_ready_gets_nothing(driver: Driver, changes: dict[s
 
 
 def test_only_the_leader_assigns(driver: Driver, store_clock: StoreClock) -> None:
-    driver.join(lease_ms=100_000)
+    driver.join(lease_ms=10 * LEASE_MS)
     handle = driver.submit().handle
     assert driver.run(tick_as("boss")).leads
     assert not driver.run(tick_as("standby")).leads
     assert driver.assign(handle, token="standby") is None
-    store_clock.advance(2_001)
+    store_clock.advance(LEASE_MS + 1)
     assert driver.run(tick_as("standby")).leads
     assert driver.assign(handle, token="boss") is None
     assert driver.assign(handle, token="standby") == 1

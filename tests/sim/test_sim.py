@@ -10,7 +10,7 @@ import pytest
 from bench.sim.planted import PLANTED
 
 FOUND_BY = {
-    "a dropped fence": 43,
+    "a dropped fence": 21,
     "an acknowledgement before the write": 6,
     "a reclaim that forgets one entry": 0,
 }

@@ -65,7 +65,7 @@ def tick_as(
     recall: bool = False,
 ) -> Call[Ticked]:
     """One tick of the dispatcher that holds `token`."""
-    return tick(shard, token, times or TickTimes(lease_ms=LEASE_MS), limits, quotas, recall=recall)
+    return tick(shard, token, times or TickTimes(lead_ms=LEASE_MS, lease_ms=LEASE_MS), limits, quotas, recall=recall)
 
 
 def completed(
