@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from protocol import reads, watch, wire
 from protocol.call import Call, T, patiently, run
-from protocol.functions import Finished, Move, assign, emit, finish, register, requeue, start, wake
+from protocol.functions import Finished, Move, TickTimes, assign, emit, finish, register, requeue, start, wake
 from protocol.handle import Handle, Shard
 from protocol.messages import ErrorInfo, ModelRecord, Outcome, Started
 from protocol.states import Priority, State
@@ -18,6 +18,8 @@ from tests.support.builders import BOSS, SHARD, join_worker, tick_as
 
 MODEL = "m"
 CONTEXT_TOKENS = 4_096
+PATIENT = TickTimes(lead_ms=600_000, lease_ms=600_000)
+"""The worker beats once, and is heard for as long as any test may take on a busy machine."""
 
 
 def text_chunk(text: str) -> JsonObject:
@@ -109,11 +111,11 @@ class TinyWorker:
         record = ModelRecord(pool=self.shard.pool, context_tokens=CONTEXT_TOKENS)
         for model in models:
             assert await run(self.redis, register(model, record)) == ""
-        await run(self.redis, join_worker(self.name, self.slots, shard=self.shard))
+        await run(self.redis, join_worker(self.name, self.slots, shard=self.shard, lease_ms=PATIENT.lease_ms))
 
     async def take(self) -> list[Attempt]:
         await run(self.redis, wake(self.shard))
-        await run(self.redis, tick_as(BOSS, shard=self.shard))
+        await run(self.redis, tick_as(BOSS, shard=self.shard, times=PATIENT))
         moves = [
             Move(entry.member, self.name)
             for priority in Priority
