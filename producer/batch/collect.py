@@ -96,9 +96,14 @@ class Collector:
         forgotten while a submit of it is under way, as when an earlier run has sent it too: that would make it anew.
 
         A row may expire before its batch does: its job had the deadline of an earlier run. It is sent again too.
+
+        A job may live: its row was sent again after a look had seen its end, and only now the notice of that was read.
         """
         found = list(zip(ended, await self._results.endings(ended), strict=True))
-        here = [(job, *ending) for job, ending in found if ending]
+        here = [(job, times, outcome) for job, (times, outcome) in found if times and outcome]
+        rest = [(job, times) for job, (times, outcome) in found if not (times and outcome)]
+        alive = [job for job, times in rest if times and not times.finished_ms]
+        lost = [job.row for job, times in rest if not times or times.finished_ms]
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
         late = [outcome.state is State.EXPIRED and self._ends_at is not None for _, _, outcome in here]
         left = [expired or self._withdrawn(job, outcome) for (job, _, outcome), expired in zip(here, late, strict=True)]
@@ -111,10 +116,10 @@ class Collector:
                 self._window.remove(job.handle.own_id, job.row.number, early=not no)
         await self._desk.answer_twins()
         await self._window.sent(job.handle.own_id for job, _, _ in here)
-        await self._results.forget([job for job, _, _ in here])
+        await self._results.forget([*(job for job, _, _ in here), *alive])
         if any(late) and over:
             self._on_expired()
-        await self._again([job.row for job, ending in found if not ending], LOST)
+        await self._again(lost, LOST)
         await self._again(list(again.values()), EXPIRED)
 
     @property

@@ -57,13 +57,13 @@ class Results:
         """How jobs stand; None for a job that is gone, or that can't be read."""
         return await self._each([reads.standing(handle) for handle in handles])
 
-    async def endings(self, ended: Sequence[Ended]) -> list[tuple[JobTimes, Outcome] | None]:
-        """Times and outcomes; None for a job that is gone, or that can't be read."""
+    async def endings(self, ended: Sequence[Ended]) -> list[tuple[JobTimes | None, Outcome | None]]:
+        """Times and outcomes; None for what is gone, or can't be read."""
         times: list[Call[Any]] = [reads.job_times(job.handle) for job in ended]
         found = await self._each(times + [reads.outcome(job.handle) for job in ended])
         pairs = zip(found[: len(ended)], found[len(ended) :], strict=True)
         return [
-            (first, second) if isinstance(first, JobTimes) and isinstance(second, Outcome) else None
+            (first if isinstance(first, JobTimes) else None, second if isinstance(second, Outcome) else None)
             for first, second in pairs
         ]
 

@@ -127,6 +127,32 @@ async def test_a_row_that_expires_again_and_again_gets_an_error_that_says_so(
     assert (error["code"], "expired several times" in error["message"]) == ("expired", True)
 
 
+async def test_a_notice_of_an_end_that_was_seen_before_does_not_count_as_a_loss(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
+) -> None:
+    """A look saw a job's end first, and its row was sent again: the late notice tells of a job that lives."""
+    source, target = files
+    source.write_text(row("r"))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 1)
+    attempt = await worker.take_one()
+    handle = attempt.handle
+    reply = await run(redis, Call(("HGET", keys.job(handle), "reply"), bytes.decode))
+    done = keys.done(handle.shard, handle.tenant, reply)
+
+    async def read() -> bool:
+        assert not running.done()
+        return not await redis.xlen(done)
+
+    for _ in range(collect.MOST_SENDS + 1):
+        await redis.xadd(done, {"j": handle.ref, "a": attempt.number, "s": "expired"})
+        await eventually(read)
+    await attempt.finish("done")
+    summary = await running
+    assert (summary.rows_out, summary.rows_failed) == (1, 0)
+    assert await leftovers(redis) == []
+
+
 async def test_a_job_that_two_notices_tell_of_gives_its_answer(
     fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
 ) -> None:
