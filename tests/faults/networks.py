@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 
 HOUR_S = 3_600
 JOBS = 6
+PATIENT = {"TOKENFLEET_LEASE_S": "10"}
+"""For faults that never silence a worker for good: none may count as dead, however busy the machine is."""
 PATH_FAULTS = "tests/producer/test_token_path_faults.py"
 
 
@@ -26,8 +28,8 @@ async def _through(stage: Stage) -> Proxy:
     """A scheduler, a worker and the client, all behind one proxy."""
     proxy = await stage.proxy()
     stage.fleet = await stage.client(proxy.url)
-    stage.scheduler(url=proxy.url)
-    stage.worker(url=proxy.url)
+    stage.scheduler(url=proxy.url, env=PATIENT)
+    stage.worker(url=proxy.url, env=PATIENT)
     await stage.active()
     return proxy
 
@@ -150,9 +152,9 @@ def _ip(*arguments: str, check: bool = True) -> bool:
 
 
 async def clocks_differ(stage: Stage, hours: int) -> Seen:
-    stage.scheduler(shift_s=hours * HOUR_S)
-    stage.worker("w1")
-    stage.worker("w2", shift_s=-hours * HOUR_S)
+    stage.scheduler(shift_s=hours * HOUR_S, env=PATIENT)
+    stage.worker("w1", env=PATIENT)
+    stage.worker("w2", shift_s=-hours * HOUR_S, env=PATIENT)
     await stage.active(2)
     lives = {worker.id for worker in await stage.workers()}
     took_s = await _whole(stage, 60)
