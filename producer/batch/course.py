@@ -92,7 +92,7 @@ class Course:
             ends_at = self._ends_at()
             self._teller = Teller(self.summary, self._window, ends_at, self._loop.time, on_progress, on_row)
             stack.callback(self._teller.end)
-            self._teller.tell(())
+            self._tell(())
             if self._done:
                 self._outlets.remove_work()
                 return self.summary
@@ -107,8 +107,9 @@ class Course:
 
     def _go_on(self) -> None:
         """Take over what earlier runs have written."""
-        if self._facts.state == BatchEnd.FAILED:
-            # Who goes on all the same allows as many failures once more.
+        if self._facts.state == BatchEnd.FAILED and not self._options.keep:
+            # Who goes on all the same allows as many failures once more. A runner that takes over only brings it to
+            # its end: the last one had no time left to say that it failed.
             self._spared = self._book.counts().failed
         if self._resumed:
             if not self._over:

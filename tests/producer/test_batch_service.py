@@ -1,5 +1,6 @@
 """Batches as a service, in one process: each end with its words, times, counts and files."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from openai.types import Batch
 from redis.asyncio import Redis
 
 from producer.batch.service import chores
-from producer.batch.service.serve import serve
+from producer.batch.service.serve import _Service, serve
 from producer.batch.store import FileStore
 from producer.fleet import Fleet
 from protocol import keys, reads
@@ -136,6 +137,35 @@ async def test_a_batch_with_too_many_failures_says_so_where_all_rows_have_ended(
         await serve(stored, store, name, TERMS)
     record = await seen(stored, name)
     assert (record.status, counts(record)) == (BatchStatus.FAILED, (1, 0, 1))
+    assert [error.code for error in record.errors] == ["batch_failed"]
+
+
+async def _dies(*_: object) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("rows", [("a",), ("a", "b")])
+async def test_a_batch_with_too_many_failures_has_failed_also_where_its_runner_died_before_it_said_so(
+    stored: Fleet,
+    store: FileStore,
+    worker: TinyWorker,
+    redis: Redis,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: tuple[str, ...],
+) -> None:
+    name = await submitted(stored, source, *(row(custom_id) for custom_id in rows), max_errors=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Service, "_end", _dies)
+        async with owned(stored, store, name) as task:
+            await until_queued(redis, len(rows))
+            await (await worker.take())[0].refuse(400)
+            await eventually(task.done)
+            assert task.cancelled()
+    async with serving(worker):
+        await serve(stored, store, name, TERMS)
+    record = await seen(stored, name)
+    assert (record.status, counts(record)) == (BatchStatus.FAILED, (len(rows), 0, 1))
     assert [error.code for error in record.errors] == ["batch_failed"]
 
 
