@@ -22,8 +22,7 @@ from protocol.messages import ModelRecord
 from protocol.settings import Settings
 from protocol.states import State
 from protocol.store import connect
-from tests.producer.batch_files import by_id, row
-from tests.producer.test_batch_faults import impatient
+from tests.producer.batch_files import by_id, impatient, row
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.builders import a_submission
 from tests.support.replication import SERVICE, Sentinel, online_replicas

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redis.asyncio import Redis
 
+from producer.batch import collect, results
 from protocol import reads
 from protocol.call import Call, run
 from protocol.states import Priority
@@ -43,3 +45,9 @@ async def until_queued(redis: Redis, rows: int, priority: Priority = Priority.ME
         return await run(redis, reads.lane_depth(SHARD, priority)) == rows
 
     await eventually(queued)
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the jobs themselves after a moment without a notice."""
+    monkeypatch.setattr(collect, "SILENCE_S", 0.05)
+    monkeypatch.setattr(results, "BLOCK_MS", 20)

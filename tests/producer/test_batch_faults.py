@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer import routing
-from producer.batch import Progress, collect, course, results, run_batch
+from producer.batch import Progress, course, run_batch
 from producer.fleet import Fleet
 from protocol import errors, keys
 from protocol.call import Call, run
@@ -15,16 +15,11 @@ from protocol.functions import Finished, finish
 from protocol.messages import ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
-from tests.producer.batch_files import by_id, leftovers, row, until_queued
+from tests.producer.batch_files import by_id, impatient, row, until_queued
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.builders import tick_as
 from tests.support.servers import Server
 from tests.support.waiting import eventually
-
-
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "SILENCE_S", 0.05)
-    monkeypatch.setattr(results, "BLOCK_MS", 20)
 
 
 async def test_a_batch_past_its_deadline_expires_row_by_row(
@@ -56,32 +51,6 @@ async def test_a_full_queue_is_waited_for(
         summary = await running
     assert (summary.rows_out, summary.rows_failed) == (20, 0)
     assert len(by_id(target)) == 20
-
-
-async def test_ends_that_nobody_told_of_are_found(
-    fleet: Fleet,
-    worker: TinyWorker,
-    redis: Redis,
-    files: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The stream of notices is gone, and one job with it: the jobs are looked at, and the lost one runs again."""
-    impatient(monkeypatch)
-    source, target = files
-    source.write_text("\n".join(row(f"r{n}", f"say {n}") for n in range(4)))
-    running = asyncio.create_task(run_batch(fleet, source, target))
-    await until_queued(redis, 4)
-    lost, *others = await worker.take()
-    for attempt in others:
-        await attempt.echo()
-    await lost.echo()
-    found: list[bytes] = await run(redis, Call(("KEYS", "*:done:*"), list))
-    gone = [keys.job(lost.handle), keys.result(lost.handle)]
-    await run(redis, Call(("DEL", *found, *gone), int))
-    async with serving(worker):
-        summary = await running
-    assert (summary.rows_out, summary.rows_failed) == (4, 0)
-    assert len(by_id(target)) == 4
 
 
 async def test_a_row_that_the_store_loses_again_and_again_gets_an_error(
@@ -125,55 +94,6 @@ async def test_a_row_that_expires_again_and_again_gets_an_error_that_says_so(
     assert (await running).rows_failed == 1
     error = by_id(target)["r0"]["error"]
     assert (error["code"], "expired several times" in error["message"]) == ("expired", True)
-
-
-async def test_a_notice_of_an_end_that_was_seen_before_does_not_count_as_a_loss(
-    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
-) -> None:
-    """A look saw a job's end first, and its row was sent again: the late notice tells of a job that lives."""
-    source, target = files
-    source.write_text(row("r"))
-    running = asyncio.create_task(run_batch(fleet, source, target))
-    await until_queued(redis, 1)
-    attempt = await worker.take_one()
-    handle = attempt.handle
-    reply = await run(redis, Call(("HGET", keys.job(handle), "reply"), bytes.decode))
-    done = keys.done(handle.shard, handle.tenant, reply)
-
-    async def read() -> bool:
-        assert not running.done()
-        return not await redis.xlen(done)
-
-    for _ in range(collect.MOST_SENDS + 1):
-        await redis.xadd(done, {"j": handle.ref, "a": attempt.number, "s": "expired"})
-        await eventually(read)
-    await attempt.finish("done")
-    summary = await running
-    assert (summary.rows_out, summary.rows_failed) == (1, 0)
-    assert await leftovers(redis) == []
-
-
-async def test_a_job_that_two_notices_tell_of_gives_its_answer(
-    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path]
-) -> None:
-    """A submit that is repeated after the end, as a durable one, has it told once more; both may be read at once."""
-    source, target = files
-    source.write_text(row("r", "say it once"))
-    running = asyncio.create_task(run_batch(fleet, source, target))
-    await until_queued(redis, 1)
-    attempt = await worker.take_one()
-    handle = attempt.handle
-    reply = await run(redis, Call(("HGET", keys.job(handle), "reply"), bytes.decode))
-    ended = Finished(handle, attempt.number, worker.name, 0, Outcome(state=State.COMPLETED, status_code=200, body={}))
-    pipe = redis.pipeline(transaction=True)
-    pipe.execute_command(*finish(ended).command)
-    done = keys.done(handle.shard, handle.tenant, reply)
-    pipe.execute_command("XADD", done, "*", "j", handle.ref, "a", attempt.number, "s", "completed")
-    await pipe.execute()
-    async with asyncio.timeout(5):
-        summary = await running
-    assert (summary.rows_out, summary.rows_failed) == (1, 0)
-    assert await leftovers(redis) == []
 
 
 @pytest.mark.parametrize("of_another_type", [False, True])
