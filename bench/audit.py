@@ -30,8 +30,12 @@ Pin = tuple[str, str]
 
 def pins(lock: str) -> list[Pin]:
     """Name and version of each package of a lock file, without a local part as `+cpu`."""
-    text = (_FOLDER / f"{lock}.lock").read_text(encoding="utf-8")
-    return sorted({(match["name"], match["version"]) for match in _PIN.finditer(text)})
+    return sorted({(match["name"], match["version"]) for match in _PIN.finditer(text_of(lock))})
+
+
+def text_of(lock: str) -> str:
+    """A whole lock file."""
+    return (_FOLDER / f"{lock}.lock").read_text(encoding="utf-8")
 
 
 def ask(database: str, wanted: list[Pin]) -> dict[Pin, list[str]]:

@@ -4,7 +4,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from bench.audit import pins
+from bench.audit import pins, text_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "licences.md"
 ELSEWHERE = "not installed on this platform"
@@ -15,6 +15,7 @@ itself is under the Apache License 2.0 (`LICENSE`). vLLM is no part of it: a wor
 """
 _SECTIONS = {"run": "What users install", "model": "The packaged small model", "dev": "Only for development"}
 _CLASSIFIER = "License :: "
+_FOR_SOME = re.compile(r"^(?P<name>\S+)==\S+ ; (?P<marker>.*\bpython_(full_)?version\b.*) \\$", re.MULTILINE)
 
 
 def licence_of(package: str) -> str:
@@ -38,13 +39,23 @@ def _first_line(text: str) -> str:
     return re.sub(r"\s+", " ", text.strip().partition("\n")[0])[:80]
 
 
+def for_some_pythons(lock: str) -> dict[str, str]:
+    """Package → marker, of those that only some versions of Python install: whoever makes the page may have another."""
+    return {match["name"]: match["marker"] for match in _FOR_SOME.finditer(text_of(lock))}
+
+
+def _told(lock: str, package: str) -> str:
+    marker = for_some_pythons(lock).get(package)
+    return f"installed only where `{marker}`" if marker else licence_of(package)
+
+
 def page() -> str:
-    """The whole page."""
+    """The whole page, the same whichever Python makes it."""
     parts, listed = [_HEAD], set()
     for lock, title in _SECTIONS.items():
         packages = [pin for pin in pins(lock) if pin not in listed]
         listed |= set(packages)
-        rows = [f"| {name} | {version} | {licence_of(name)} |" for name, version in packages]
+        rows = [f"| {name} | {version} | {_told(lock, name)} |" for name, version in packages]
         parts.append(
             "\n".join([f"\n## {title}\n", "| package | version | licence |", "| --- | --- | --- |", *rows, ""])
         )

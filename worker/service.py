@@ -5,6 +5,7 @@ import os
 
 from protocol import store
 from protocol.call import run
+from protocol.cancellation import afterwards
 from protocol.clock import SystemClock
 from protocol.errors import FleetError, NotAllowed
 from protocol.functions import leave
@@ -118,7 +119,7 @@ async def _live_once(station: Station, life: Life) -> Ending:
         ending = await Session(station, life).run()
     finally:
         if ending is not Ending.RECLAIMED:
-            await _leave(station, life, ending)
+            await afterwards(_leave(station, life, ending))
     return ending
 
 

@@ -28,6 +28,7 @@ from producer.batch.tidy import tidy
 from producer.batch.window import Window
 from producer.fleet import Fleet
 from producer.routing import shard_of
+from protocol.cancellation import afterwards
 from protocol.errors import UnknownModel
 from protocol.handle import Handle, Shard
 from protocol.messages import Endpoint, ModelRecord
@@ -138,7 +139,7 @@ class Course:
     async def _give_up(self) -> None:
         """The task was cancelled: from when the files are there, each row gets its line."""
         if not (self._options.keep or self._done):
-            await self._finish(BatchEnd.CANCELLED)
+            await afterwards(self._finish(BatchEnd.CANCELLED))
 
     @property
     def _done(self) -> bool:

@@ -97,6 +97,15 @@ def test_the_page_of_licences_is_that_of_the_lock_files() -> None:
     assert licences.PAGE.read_text() == licences.page(), "run `make licences`"
 
 
+def test_what_only_some_pythons_install_is_listed_alike_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As async-timeout, which Debian's Python 3.11.2 has."""
+    page, licence_of = licences.page(), licences.licence_of
+    some = licences.for_some_pythons("run")
+    assert "async-timeout" in some
+    monkeypatch.setattr(licences, "licence_of", lambda name: "MIT" if name in some else licence_of(name))
+    assert licences.page() == page
+
+
 def test_every_package_tells_its_licence() -> None:
     silent = [name for lock in audit.LOCKS for name, _ in audit.pins(lock) if licences.licence_of(name) == "not told"]
     assert silent == []

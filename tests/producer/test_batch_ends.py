@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from producer.batch import desk, retry_failed, run_batch
+from producer.batch import desk, ends, retry_failed, run_batch
 from producer.batch.course import Course
+from producer.batch.results import Results
 from producer.fleet import Fleet
 from protocol import errors
 from protocol.call import Call, run
@@ -59,6 +60,25 @@ async def test_a_task_that_is_cancelled_closes_its_files_too(
         await running
     assert list(codes(lines_of(how)).values()).count("batch_cancelled") == 5
     assert await leftovers(redis) == []
+
+
+async def test_a_task_that_is_cancelled_closes_its_files_though_redis_is_silent(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Debian's Python 3.11.2 too, where no time limit passes as such in the cancelled task itself."""
+
+    async def unanswered(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    write_rows(how["source"], 8)
+    running = asyncio.create_task(run_batch(fleet, **options(how)))
+    await until_queued(redis, 8)
+    monkeypatch.setattr(ends, "WITHDRAW_S", 0.01)
+    monkeypatch.setattr(Results, "withdraw", unanswered)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert list(codes(lines_of(how)).values()) == ["batch_cancelled"] * 8
 
 
 async def test_a_batch_is_given_up_after_so_many_failures(

@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError as NoConnection
 
 from protocol import store
 from protocol.call import Call, heed_cancel, run, run_all
+from protocol.cancellation import afterwards
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.support.waiting import eventually
@@ -86,3 +87,36 @@ async def test_a_cancelled_command_hands_its_reply_to_nobody(server: Server, dir
             assert await run_all(client, [get(name) for name in names()]) == [name.encode() for name in names()]
         finally:
             await client.aclose()
+
+
+async def test_what_a_cancelled_task_does_afterwards_has_time_limits_and_heeds_another_cancellation() -> None:
+    """Debian's Python 3.11.2 raises CancelledError when a time limit passes in a cancelled task itself."""
+    seen: list[str] = []
+    waiting = asyncio.Event()
+
+    async def tidy() -> None:
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            seen.append("passed")
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("cancelled")
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await afterwards(tidy())
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)  # It has begun: one that is cancelled before never does.
+    task.cancel()
+    await asyncio.wait_for(waiting.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["passed", "cancelled"]

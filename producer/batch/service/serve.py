@@ -17,6 +17,7 @@ from producer.fleet import Fleet
 from protocol import log, reads
 from protocol.batches import BatchChange, BatchCounts, BatchError, BatchName, BatchStatus, BatchUsage
 from protocol.call import run
+from protocol.cancellation import afterwards
 from protocol.errors import (
     BatchInvalid,
     FleetError,
@@ -84,7 +85,7 @@ async def serve(
     except Lost:
         logger.warning("batch_lost")
     except asyncio.CancelledError:
-        await owner.release()
+        await afterwards(owner.release())
         logger.info("batch_handed_over")
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, other batches go on, and this one is tried again
