@@ -58,6 +58,7 @@ class Store:
         self._server = fakeredis.FakeServer()
         self._data = self._server.dbs[0] = Watched(self._server.lock)
         self._entries: dict[str, Entry] = {}
+        self._snapshot = Snapshot({})
         self._ends: dict[str, float] = {}
         self._streams: dict[str, XStream] = {}
         self._own = self.socket()
@@ -65,8 +66,8 @@ class Store:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All that it holds, decoded, as it was at the last `look`."""
-        return Snapshot(self._entries)
+        """All that it holds, decoded, as it was at the last `look`; what did not change stays the same object."""
+        return self._snapshot
 
     def time(self) -> float:
         """Seconds, as fakeredis asks for them."""
@@ -118,6 +119,8 @@ class Store:
             if isinstance(item.value, XStream):
                 self._streams[name] = item.value
             self._entries[name] = Entry(item.expireat is not None, _decoded(item.value))
+        if changed or ended:
+            self._snapshot = Snapshot(dict(self._entries))
         return changed.union(ended)
 
     def drop_expired(self) -> None:

@@ -41,16 +41,24 @@ class Snapshot:
 
     @cached_property
     def shards(self) -> list[str]:
-        return sorted({parts[0] for key in self.entries if (parts := _parts(key))})
+        return sorted({shard for shard, _ in self._kinds})
 
     def value(self, key: str, default: Any = None) -> Any:
         entry = self.entries.get(key)
         return default if entry is None else entry.value
 
-    def of_kind(self, shard: str, kind: str) -> Iterator[tuple[str, Entry]]:
-        """(name, entry) of the shard's keys of one kind, as `job`, `inbox` or `tenant`."""
-        start = f"tf:{{{shard}}}:{kind}:"
-        return ((key.removeprefix(start), entry) for key, entry in self.entries.items() if key.startswith(start))
+    def of_kind(self, shard: str, kind: str) -> Mapping[str, Entry]:
+        """Name → entry of the shard's keys of one kind, as `job`, `inbox` or `tenant`."""
+        return self._kinds.get((shard, kind), {})
+
+    @cached_property
+    def _kinds(self) -> Mapping[tuple[str, str], Mapping[str, Entry]]:
+        kinds: dict[tuple[str, str], dict[str, Entry]] = {}
+        for key, entry in self.entries.items():
+            if parts := _parts(key):
+                shard, kind, name = parts
+                kinds.setdefault((shard, kind), {})[name] = entry
+        return kinds
 
     def leaks(self) -> list[str]:
         """Keys that neither expire, nor belong to something alive, nor are permanent."""
