@@ -1,7 +1,7 @@
 """All that a Redis holds at one moment, and what may stay there: the key-leak check."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
