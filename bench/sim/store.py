@@ -54,6 +54,16 @@ class Watched(Database):
         """`key` is about to change."""
         self.written.add(key)
 
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:  # noqa: ANN401 - fakeredis's own signature
+        """As the base's, without an exception for each key that is not there."""
+        item = self._dict.get(key)
+        if item is None:
+            return default
+        return item if item.expireat is None else super().get(key, default)
+
 
 @dataclass(frozen=True, slots=True)
 class Past:

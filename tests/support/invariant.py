@@ -31,6 +31,7 @@ class _View:
         self._snapshot, self._shard = snapshot, shard
         self.jobs = {ref: entry.value for ref, entry in snapshot.of_kind(shard, "job").items()}
         self.states = {ref: State(job["state"]) for ref, job in self.jobs.items()}
+        self.alive = {ref for ref, state in self.states.items() if not state.terminal}
         self.lanes = {priority: self._key(f"lane:{priority}", {}) for priority in Priority}
         self.due = self._key("due", {})
         self.inboxes = {name: entry.value for name, entry in snapshot.of_kind(shard, "inbox").items()}
@@ -96,8 +97,8 @@ class _View:
         """What an API key has alive, as its bucket counts it; the key of one that has anything alive stays."""
         alive: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
-        for ref, state in self.states.items():
-            if not state.terminal and (taken := self.jobs[ref].get("bucket")):
+        for ref in self.alive:
+            if taken := self.jobs[ref].get("bucket"):
                 name = f"{ref.split(':')[0]}:{taken.split()[0]}"
                 alive[name] += 1
                 sizes[name] += int(taken.split()[3])
@@ -109,24 +110,24 @@ class _View:
                 yield f"{name} has {alive[name]} jobs alive of {sizes[name]} bytes, its bucket is {bucket}"
 
     def deadlines_differ(self) -> Iterator[str]:
-        alive = {ref for ref, state in self.states.items() if not state.terminal}
-        timed = set(self._key("deadlines", {}))
+        alive, timed = self.alive, set(self._key("deadlines", {}))
         if alive != timed:
             yield f"without a deadline: {sorted(alive - timed)}; a deadline but not alive: {sorted(timed - alive)}"
 
     def ends_without_result(self) -> Iterator[str]:
         results, bodies = (self._snapshot.of_kind(self._shard, kind) for kind in ("result", "body"))
         for ref, state in self.states.items():
-            if state.terminal != (ref in results):
+            if (ref in self.alive) == (ref in results):
                 yield f"{ref} is {state}, result: {ref in results}"
-            if not state.terminal and ref not in bodies:
+            if ref in self.alive and ref not in bodies:
                 yield f"{ref} is {state} and has no body"
 
     def expiring_too_early(self) -> Iterator[str]:
         """What a living job needs has no expiry yet."""
-        for ref, state in self.states.items():
+        for ref in self.alive:
+            state = self.states[ref]
             tenant, own = f"tenant:{ref.split(':')[0]}", (f"job:{ref}", f"body:{ref}", f"tokens:{ref}")
-            needed = () if state.terminal else own if state.held else (*own, tenant)
+            needed = own if state.held else (*own, tenant)
             for name in needed:
                 entry = self._snapshot.entries.get(f"tf:{{{self._shard}}}:{name}")
                 if entry is not None and entry.expires:

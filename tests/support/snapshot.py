@@ -1,7 +1,7 @@
 """All that a Redis holds at one moment, and what may stay there: the key-leak check."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -64,6 +64,12 @@ class Snapshot:
         """Keys that neither expire, nor belong to something alive, nor are permanent."""
         return [key for key, entry in self.entries.items() if not entry.expires and not self._may_stay(key)]
 
+    @cached_property
+    def _living(self) -> Set[tuple[str, str]]:
+        """Shard and name of each job that has not ended."""
+        jobs = ((shard, name, entry.value) for shard in self.shards for name, entry in self.of_kind(shard, "job").items())
+        return {(shard, name) for shard, name, job in jobs if isinstance(job, dict) and not State(job["state"]).terminal}
+
     def _may_stay(self, key: str) -> bool:
         parts = _parts(key)
         if parts is None:
@@ -73,8 +79,7 @@ class Snapshot:
         if kind in _PERMANENT:
             return True
         if kind in ("job", "body", "tokens"):
-            job = self.value(f"{start}job:{name}")
-            return isinstance(job, dict) and not State(job["state"]).terminal
+            return (shard, name) in self._living
         if kind in ("worker", "inbox", "prefixes"):
             return name in self.value(f"{start}workers", {})
         if kind in ("tenant", "bucket"):
