@@ -1,7 +1,7 @@
 """All that a Redis holds at one moment, and what may stay there: the key-leak check."""
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -65,10 +65,13 @@ class Snapshot:
         return [key for key, entry in self.entries.items() if not entry.expires and not self._may_stay(key)]
 
     @cached_property
-    def _living(self) -> Set[tuple[str, str]]:
+    def _living(self) -> frozenset[tuple[str, str]]:
         """Shard and name of each job that has not ended."""
-        jobs = ((shard, name, entry.value) for shard in self.shards for name, entry in self.of_kind(shard, "job").items())
-        return {(shard, name) for shard, name, job in jobs if isinstance(job, dict) and not State(job["state"]).terminal}
+        shards = self.shards
+        found = {(shard, name): job.value for shard in shards for name, job in self.of_kind(shard, "job").items()}
+        return frozenset(
+            job for job, value in found.items() if isinstance(value, dict) and not State(value["state"]).terminal
+        )
 
     def _may_stay(self, key: str) -> bool:
         parts = _parts(key)
