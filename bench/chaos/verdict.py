@@ -37,7 +37,7 @@ class Left:
 def left_in(redis: Redis) -> Left:
     """Look at everything."""
     held = snapshot.take(redis)
-    states = [State(entry.value["state"]) for _, entry in held.of_kind(str(SHARD), "job")]
+    states = [State(entry.value["state"]) for entry in held.of_kind(str(SHARD), "job").values()]
     dead = run_sync(redis, reads.dead_entries(SHARD, MOST_DEAD))
     stuck = sum(not state.terminal for state in states)
     return Left(frozenset(number_of(entry.handle.own_id) for entry in dead), stuck, tuple(held.leaks()))

@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fakeredis._socket._fakesocket import FakeSocket
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from protocol.call import Arg
 
 if TYPE_CHECKING:
     from bench.sim.network import Network
+    from bench.sim.store import Connection
     from bench.sim.world import Actor
 
 
@@ -70,7 +70,7 @@ class SimPubSub:
 
     def __init__(self, network: "Network", actor: "Actor") -> None:
         self._network, self.actor = network, actor
-        self.socket: FakeSocket = network.connect()
+        self.socket: Connection = network.connect()
         self._heard: deque[bytes | list[Any]] = deque()
         self._news = asyncio.Event()
         self._broken = False

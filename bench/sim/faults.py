@@ -134,7 +134,7 @@ class Injector:
     def _strikes_held(self, actor: Actor) -> list[int]:
         """The strikes of each job that a worker holds."""
         entries = self._store.snapshot.of_kind(str(SHARD), "worker")
-        lives = {life for life, entry in entries if entry.value.get("label") == actor.name}
+        lives = {life for life, entry in entries.items() if entry.value.get("label") == actor.name}
         jobs = self._oracle.rules.jobs.values()
         return [int(job.get("strikes", 0)) for job in jobs if job.get("worker") in lives and State(job["state"]).held]
 

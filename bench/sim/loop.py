@@ -46,24 +46,23 @@ class ActorLoop(asyncio.BaseEventLoop):
         Raises:
             RuntimeError: it does not come to rest.
         """
-        if not self._has_work():
-            return
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
             for _ in range(MOST_TURNS):
                 self._run_once()  # type: ignore[attr-defined]  # asyncio's own
-                if not self._has_work():
+                if not self.has_work(self._now_s()):
                     return
         finally:
             asyncio._set_running_loop(outer)
         raise RuntimeError("a process does not come to rest")
 
-    def _has_work(self) -> bool:
+    def has_work(self, now_s: float) -> bool:
+        """Whether something is ready to run."""
         if self._ready:  # type: ignore[attr-defined]  # asyncio's own
             return True
         due = self.next_timer()
-        return due is not None and due <= self._now_s()
+        return due is not None and due <= now_s
 
     def next_timer(self) -> float | None:
         """When the next timer fires; None when there is none."""

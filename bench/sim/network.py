@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal, Protocol
 
-from fakeredis._socket._fakesocket import FakeSocket
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from bench.sim.client import SimPubSub
-from bench.sim.store import Store
+from bench.sim.store import Connection, Store
 from bench.sim.world import Actor
 from protocol.call import Arg
 from protocol.store import ANSWER_TIMEOUT_S
@@ -41,7 +40,7 @@ class Request:
     actor: Actor
     commands: Sequence[Sequence[Arg]]
     answered: asyncio.Future[list[Any]]
-    socket: FakeSocket
+    socket: Connection
     subscribes: bool
     fate: Fate
     not_before_s: float
@@ -71,7 +70,7 @@ class Network:
         self.chance = chance
         self._waiting: list[Request] = []
         self._answered: list[Request] = []
-        self._idle: list[FakeSocket] = []
+        self._idle: list[Connection] = []
         self.pubsubs: list[SimPubSub] = []
         self.trace: list[tuple[float, str, Sequence[Arg], object]] = []
         self.calls = 0
@@ -81,11 +80,11 @@ class Network:
         """Put a line into the trace."""
         self.trace.append((self._store.elapsed_s, what, (), None))
 
-    def connect(self) -> FakeSocket:
+    def connect(self) -> Connection:
         """A connection for one subscriber."""
         return self._store.socket()
 
-    async def ask(self, actor: Actor, commands: Sequence[Sequence[Arg]], socket: FakeSocket | None = None) -> list[Any]:
+    async def ask(self, actor: Actor, commands: Sequence[Sequence[Arg]], socket: Connection | None = None) -> list[Any]:
         """Send commands and wait for their replies.
 
         Raises:
@@ -120,7 +119,7 @@ class Network:
         for request in [each for each in self._waiting if each.gives_up_s <= now_s and not each.error]:
             self._fail(request, StoreTimeoutError("Timeout reading from socket"))
         can_run = [] if now_s < self.stopped_until_s else [each for each in self._waiting if self._can_run(each, now_s)]
-        heard = [pubsub for pubsub in self.pubsubs if self._store.has_message(pubsub.socket)]
+        heard = [pubsub for pubsub in self.pubsubs if pubsub.socket.messages]
         total = len(can_run) + len(self._answered) + len(heard)
         if not total:
             return False
@@ -131,7 +130,7 @@ class Network:
             self._deliver(self._answered.pop(at))
         else:
             pubsub = heard[at - len(self._answered)]
-            pubsub.actor.loop.call_soon(pubsub.hear, self._store.next_message(pubsub.socket))
+            pubsub.actor.loop.call_soon(pubsub.hear, pubsub.socket.messages.popleft())
         return True
 
     def next_s(self) -> float | None:

@@ -78,6 +78,8 @@ class Oracle:
 
     def _odd(self, ref: str, before: object) -> str:
         job = self.rules.jobs.get(ref)
+        if job is before:
+            return ""
         old = before if isinstance(before, dict) else {}
         if job is None:
             return "" if State(old["state"]).terminal else f"{ref} was {old['state']} and is lost"

@@ -204,8 +204,9 @@ class _StoreClock(FakeStoreClock):
 
 @contextmanager
 def _garbage_left() -> Iterator[None]:
-    """Garbage is collected at the end, once: a sixth of the time goes into looking for it."""
+    """Garbage is collected at the end, once, and only this run's: a sixth of the time goes into looking for it."""
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:

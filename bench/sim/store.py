@@ -1,6 +1,7 @@
 """The simulated Redis: fakeredis without its sockets, with a clock to turn, a past to go back to and a full memory."""
 
 import copy
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,24 @@ _REFUSED_WHEN_FULL = "_submit"
 _CALLBACKS: dict[str, Callable[[Any], Any]] = dict(Redis().response_callbacks)
 
 
+class Connection(FakeSocket):
+    """A connection without fakeredis's locks, and without the keyspace events that nobody has asked for."""
+
+    def __init__(self, server: fakeredis.FakeServer) -> None:
+        super().__init__(server, 0, client_class=Redis)
+        self.messages: deque[Any] = deque()
+
+    def put_response(self, msg: Any) -> None:  # noqa: ANN401 - as fakeredis makes it
+        """A reply, or a message to a subscriber."""
+        self.messages.append(msg)
+
+    def _keyspace_notifications(self, command_items: Sequence[Any], event: bytes) -> None:
+        """Redis tells them only where it is configured to."""
+
+    def _subkey_notifications(self, command_items: Sequence[Any]) -> None:
+        """As those of keys."""
+
+
 class Watched(Database):
     """A database that notes which keys were written."""
 
@@ -34,6 +53,16 @@ class Watched(Database):
     def notify_watch(self, key: bytes) -> None:
         """`key` is about to change."""
         self.written.add(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:  # noqa: ANN401 - fakeredis's own signature
+        """As the base's, without an exception for each key that is not there."""
+        item = self._dict.get(key)
+        if item is None:
+            return default
+        return item if item.expireat is None else super().get(key, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +87,7 @@ class Store:
         self._server = fakeredis.FakeServer()
         self._data = self._server.dbs[0] = Watched(self._server.lock)
         self._entries: dict[str, Entry] = {}
+        self._snapshot = Snapshot({})
         self._ends: dict[str, float] = {}
         self._streams: dict[str, XStream] = {}
         self._own = self.socket()
@@ -65,39 +95,29 @@ class Store:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All that it holds, decoded, as it was at the last `look`."""
-        return Snapshot(self._entries)
+        """All that it holds, decoded, as it was at the last `look`; what did not change stays the same object."""
+        return self._snapshot
 
     def time(self) -> float:
         """Seconds, as fakeredis asks for them."""
         return EPOCH_S + self.elapsed_s + self.jumped_s
 
-    def socket(self) -> FakeSocket:
+    def socket(self) -> Connection:
         """A connection."""
-        return FakeSocket(self._server, 0, client_class=Redis)
+        return Connection(self._server)
 
-    def do(self, socket: FakeSocket, command: Sequence[Arg]) -> Any:  # noqa: ANN401 - a reply has any type
+    def do(self, socket: Connection, command: Sequence[Arg]) -> Any:  # noqa: ANN401 - a reply has any type
         """Carry out one command; an error of Redis is returned, not raised."""
         if self.full and self._refuses(command):
             return OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
         socket._process_command([_encoded(part) for part in command])
-        reply = self.next_message(socket) if self.has_message(socket) else None
+        reply = socket.messages.popleft() if socket.messages else None
         callback = _CALLBACKS.get(str(command[0]).upper())
         return reply if callback is None or isinstance(reply, Exception) else callback(reply)
 
-    def send(self, socket: FakeSocket, command: Sequence[Arg]) -> None:
+    def send(self, socket: Connection, command: Sequence[Arg]) -> None:
         """Carry out a subscriber's command: what it says stays in the socket, among the messages."""
         socket._process_command([_encoded(part) for part in command])
-
-    @staticmethod
-    def has_message(socket: FakeSocket) -> bool:
-        """Whether something waits for a subscriber."""
-        return socket.responses is not None and not socket.responses.empty()
-
-    @staticmethod
-    def next_message(socket: FakeSocket) -> Any:  # noqa: ANN401 - as fakeredis makes it
-        """Take it."""
-        return socket.responses.get_nowait() if socket.responses else None
 
     def look(self) -> set[str]:
         """Bring the snapshot up to date; the keys that changed since the last look."""
@@ -118,6 +138,8 @@ class Store:
             if isinstance(item.value, XStream):
                 self._streams[name] = item.value
             self._entries[name] = Entry(item.expireat is not None, _decoded(item.value))
+        if changed or ended:
+            self._snapshot = Snapshot(dict(self._entries))
         return changed.union(ended)
 
     def drop_expired(self) -> None:

@@ -81,8 +81,9 @@ class World:
 
     def step(self, until_s: float) -> None:
         """Let one thing happen, or time pass until the next one can; not beyond `until_s`."""
+        now_s = self._store.elapsed_s
         for actor in tuple(self.actors):
-            if actor.paused_until_s <= self._store.elapsed_s and not actor.dead:
+            if not actor.dead and actor.paused_until_s <= now_s and actor.loop.has_work(now_s):
                 actor.loop.turn()
         if self.network.step():
             self._store.elapsed_s += LONGEST_STEP_S * self.network.chance.random()

@@ -28,7 +28,7 @@ class Change:
 def wrong(before: Snapshot, after: Snapshot) -> Iterator[str]:
     """Every bucket that changed in another way than its jobs did."""
     changes = _changes(before, after)
-    old, new = (dict(seen.of_kind(str(SHARD), "bucket")) for seen in (before, after))
+    old, new = (seen.of_kind(str(SHARD), "bucket") for seen in (before, after))
     for name in new.keys() | changes.keys():
         if name not in new:
             # After the last job's end it may have faded at once; one with a job alive must be there.
@@ -55,12 +55,14 @@ def _wanted(then: Hash, now: Hash, kind: str, change: Change | None) -> float:
 
 def _changes(before: Snapshot, after: Snapshot) -> dict[str, Change]:
     changes: dict[str, Change] = defaultdict(Change)
-    old, new = (dict(seen.of_kind(str(SHARD), "job")) for seen in (before, after))
+    old, new = (seen.of_kind(str(SHARD), "job") for seen in (before, after))
     for ref, entry in new.items():
         then: Hash = old[ref].value if ref in old else {}
         now: Hash = entry.value
+        if "bucket" not in now:
+            continue
         lived, lives = (job.get("state") is not None and not State(job["state"]).terminal for job in (then, now))
-        if "bucket" not in now or lived == lives:
+        if lived == lives:
             continue
         change = changes[f"{ref.split(':')[0]}:{now['bucket'].split()[0]}"]
         if lives:

@@ -35,17 +35,18 @@ class Rules:
         found = violations(seen)
         found += accounts.wrong(self._seen, seen)
         for ref, job in jobs.items():
-            found += self._bad_change(seen, ref, job) + self._bad_result(seen, ref, job)
-        self._take(seen)
+            found += self._bad_change(seen, ref, job)
+        for ref, entry in seen.of_kind(str(SHARD), "result").items():
+            found += self._bad_result(ref, jobs.get(ref), entry.value)
+        self._take(seen, jobs)
         return found
 
     def note_leader(self) -> None:
         """Nothing but the lead may have changed."""
         self.leader = self._look().value(keys.leader(SHARD), b"").decode()
 
-    def _take(self, seen: snapshot.Snapshot) -> None:
-        self._seen = seen
-        self.jobs = _jobs(seen)
+    def _take(self, seen: snapshot.Snapshot, jobs: Jobs) -> None:
+        self._seen, self.jobs = seen, jobs
         self.leader = seen.value(keys.leader(SHARD), b"").decode()
 
     def mark(self) -> Mark:
@@ -56,7 +57,7 @@ class Rules:
         """The store went back to that moment: what it holds now is the beginning."""
         seen = self._look()
         self._results = dict(mark)
-        self._take(seen)
+        self._take(seen, _jobs(seen))
 
     def holds(self, ref: str, attempt: int, worker: str) -> bool:
         """Whether the attempt was this worker's before the step."""
@@ -84,7 +85,7 @@ class Rules:
 
     def _bad_change(self, seen: snapshot.Snapshot, ref: str, job: Mapping[str, str]) -> list[str]:
         before = self.jobs.get(ref)
-        if before is None:
+        if before is None or before is job:
             return []
         old, new = State(before["state"]), State(job["state"])
         if old != new:
@@ -96,17 +97,16 @@ class Rules:
             found.append(f"{ref} runs anew and has its old log")
         return found
 
-    def _bad_result(self, seen: snapshot.Snapshot, ref: str, job: Mapping[str, str]) -> list[str]:
+    def _bad_result(self, ref: str, job: Mapping[str, str] | None, result: bytes) -> list[str]:
         """Each run has one recorded result, which never changes; the nonces tell the runs of one id apart."""
-        result = seen.value(keys.result(Handle.of(SHARD, ref)))
-        if result is None:
+        if job is None:
             return []
         first = self._results.setdefault((ref, job["nonces"].split()[-1] + job["submitted"]), result)
         return [] if first == result else [f"{ref} has the result {result!r} after {first!r}"]
 
 
 def _jobs(seen: snapshot.Snapshot) -> Jobs:
-    return {ref: entry.value for ref, entry in seen.of_kind(str(SHARD), "job")}
+    return {ref: entry.value for ref, entry in seen.of_kind(str(SHARD), "job").items()}
 
 
 def _attempt(job: Mapping[str, str]) -> int:

@@ -1,6 +1,6 @@
 """What holds between any two function calls: every accepted job is in exactly one place, and the counts tell so."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,11 +29,12 @@ class _View:
 
     def __init__(self, snapshot: Snapshot, shard: str) -> None:
         self._snapshot, self._shard = snapshot, shard
-        self.jobs = {ref: entry.value for ref, entry in snapshot.of_kind(shard, "job")}
+        self.jobs = {ref: entry.value for ref, entry in snapshot.of_kind(shard, "job").items()}
         self.states = {ref: State(job["state"]) for ref, job in self.jobs.items()}
+        self.alive = {ref for ref, state in self.states.items() if not state.terminal}
         self.lanes = {priority: self._key(f"lane:{priority}", {}) for priority in Priority}
         self.due = self._key("due", {})
-        self.inboxes = {name: entry.value for name, entry in snapshot.of_kind(shard, "inbox")}
+        self.inboxes = {name: entry.value for name, entry in snapshot.of_kind(shard, "inbox").items()}
 
     def _key(self, name: str, default: Any) -> Any:
         return self._snapshot.value(f"tf:{{{self._shard}}}:{name}", default)
@@ -71,17 +72,19 @@ class _View:
         """Limits count lane plus `due`, for the shard and for each tenant."""
         waiting = [ref for ref, state in self.states.items() if state in (State.QUEUED, State.DELAYED)]
         shard = Counter(self.jobs[ref]["priority"] for ref in waiting)
-        tenants = Counter((ref.split(":")[0], self.jobs[ref]["priority"]) for ref in waiting)
-        names = {name for name, _ in tenants} | {name for name, _ in self._snapshot.of_kind(self._shard, "tenant")}
-        for priority in Priority:
-            yield from self._differs("clock", priority, shard[priority])
-            for name in names:
-                yield from self._differs(f"tenant:{name}", priority, tenants[name, priority])
+        tenants: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for ref in waiting:
+            tenants[ref.split(":")[0]][self.jobs[ref]["priority"]] += 1
+        yield from self._differs("clock", shard)
+        for name in tenants.keys() | self._snapshot.of_kind(self._shard, "tenant").keys():
+            yield from self._differs(f"tenant:{name}", tenants[name])
 
-    def _differs(self, key: str, priority: Priority, wanted: int) -> Iterator[str]:
-        counted = int(self._key(key, {}).get(f"q:{priority}", 0))
-        if counted != wanted:
-            yield f"{key} counts {counted} {priority} jobs, {wanted} wait"
+    def _differs(self, key: str, wanted: Counter[str]) -> Iterator[str]:
+        counts = self._key(key, {})
+        for priority in Priority:
+            counted = int(counts.get(f"q:{priority}", 0))
+            if counted != wanted[priority]:
+                yield f"{key} counts {counted} {priority} jobs, {wanted[priority]} wait"
 
     def misheld(self) -> Iterator[str]:
         for worker in self._key("workers", {}):
@@ -94,12 +97,12 @@ class _View:
         """What an API key has alive, as its bucket counts it; the key of one that has anything alive stays."""
         alive: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
-        for ref, state in self.states.items():
-            if not state.terminal and (taken := self.jobs[ref].get("bucket")):
+        for ref in self.alive:
+            if taken := self.jobs[ref].get("bucket"):
                 name = f"{ref.split(':')[0]}:{taken.split()[0]}"
                 alive[name] += 1
                 sizes[name] += int(taken.split()[3])
-        buckets = dict(self._snapshot.of_kind(self._shard, "bucket"))
+        buckets = self._snapshot.of_kind(self._shard, "bucket")
         for name in alive.keys() | buckets.keys():
             bucket = buckets.get(name, Entry(expires=True, value={"jobs": 0, "bytes": 0}))
             told = (int(bucket.value["jobs"]), int(bucket.value["bytes"]))
@@ -107,25 +110,24 @@ class _View:
                 yield f"{name} has {alive[name]} jobs alive of {sizes[name]} bytes, its bucket is {bucket}"
 
     def deadlines_differ(self) -> Iterator[str]:
-        alive = {ref for ref, state in self.states.items() if not state.terminal}
-        timed = set(self._key("deadlines", {}))
+        alive, timed = self.alive, set(self._key("deadlines", {}))
         if alive != timed:
             yield f"without a deadline: {sorted(alive - timed)}; a deadline but not alive: {sorted(timed - alive)}"
 
     def ends_without_result(self) -> Iterator[str]:
-        results = {name for name, _ in self._snapshot.of_kind(self._shard, "result")}
-        bodies = {name for name, _ in self._snapshot.of_kind(self._shard, "body")}
+        results, bodies = (self._snapshot.of_kind(self._shard, kind) for kind in ("result", "body"))
         for ref, state in self.states.items():
-            if state.terminal != (ref in results):
+            if (ref in self.alive) == (ref in results):
                 yield f"{ref} is {state}, result: {ref in results}"
-            if not state.terminal and ref not in bodies:
+            if ref in self.alive and ref not in bodies:
                 yield f"{ref} is {state} and has no body"
 
     def expiring_too_early(self) -> Iterator[str]:
         """What a living job needs has no expiry yet."""
-        for ref, state in self.states.items():
+        for ref in self.alive:
+            state = self.states[ref]
             tenant, own = f"tenant:{ref.split(':')[0]}", (f"job:{ref}", f"body:{ref}", f"tokens:{ref}")
-            needed = () if state.terminal else own if state.held else (*own, tenant)
+            needed = own if state.held else (*own, tenant)
             for name in needed:
                 entry = self._snapshot.entries.get(f"tf:{{{self._shard}}}:{name}")
                 if entry is not None and entry.expires:

@@ -1,7 +1,7 @@
 """All that a Redis holds at one moment, and what may stay there: the key-leak check."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -41,20 +41,37 @@ class Snapshot:
 
     @cached_property
     def shards(self) -> list[str]:
-        return sorted({parts[0] for key in self.entries if (parts := _parts(key))})
+        return sorted({shard for shard, _ in self._kinds})
 
     def value(self, key: str, default: Any = None) -> Any:
         entry = self.entries.get(key)
         return default if entry is None else entry.value
 
-    def of_kind(self, shard: str, kind: str) -> Iterator[tuple[str, Entry]]:
-        """(name, entry) of the shard's keys of one kind, as `job`, `inbox` or `tenant`."""
-        start = f"tf:{{{shard}}}:{kind}:"
-        return ((key.removeprefix(start), entry) for key, entry in self.entries.items() if key.startswith(start))
+    def of_kind(self, shard: str, kind: str) -> Mapping[str, Entry]:
+        """Name → entry of the shard's keys of one kind, as `job`, `inbox` or `tenant`."""
+        return self._kinds.get((shard, kind), {})
+
+    @cached_property
+    def _kinds(self) -> Mapping[tuple[str, str], Mapping[str, Entry]]:
+        kinds: dict[tuple[str, str], dict[str, Entry]] = {}
+        for key, entry in self.entries.items():
+            if parts := _parts(key):
+                shard, kind, name = parts
+                kinds.setdefault((shard, kind), {})[name] = entry
+        return kinds
 
     def leaks(self) -> list[str]:
         """Keys that neither expire, nor belong to something alive, nor are permanent."""
         return [key for key, entry in self.entries.items() if not entry.expires and not self._may_stay(key)]
+
+    @cached_property
+    def _living(self) -> frozenset[tuple[str, str]]:
+        """Shard and name of each job that has not ended."""
+        shards = self.shards
+        found = {(shard, name): job.value for shard in shards for name, job in self.of_kind(shard, "job").items()}
+        return frozenset(
+            job for job, value in found.items() if isinstance(value, dict) and not State(value["state"]).terminal
+        )
 
     def _may_stay(self, key: str) -> bool:
         parts = _parts(key)
@@ -65,8 +82,7 @@ class Snapshot:
         if kind in _PERMANENT:
             return True
         if kind in ("job", "body", "tokens"):
-            job = self.value(f"{start}job:{name}")
-            return isinstance(job, dict) and not State(job["state"]).terminal
+            return (shard, name) in self._living
         if kind in ("worker", "inbox", "prefixes"):
             return name in self.value(f"{start}workers", {})
         if kind in ("tenant", "bucket"):
