@@ -26,11 +26,11 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -
 COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --no-config --generate-hashes \
 	--universal --fork-strategy fewest --python-version 3.11 --annotation-style line $(ARGS)
 
-# The tests in parts of about equal time: they mostly wait, so `make check` runs three at once. What computes for long is
-# run without coverage, whose tracer slows it down.
+# The tests in parts, of which `make check` runs two at once, the longest first. What computes for long is run without
+# coverage, whose tracer slows it down.
 LONG := tests/sim tests/simulate tests/protocol/test_model_checker.py tests/scheduler/policy/test_ranks.py
-SOME := $(addprefix tests/,access house input producer)
-MORE := $(addprefix tests/,batches faults gateway ha journey kill runner)
+SOME := $(addprefix tests/,house producer)
+MORE := $(addprefix tests/,access batches faults gateway ha input journey kill runner)
 PYTEST := -m pytest -m 'not vllm and not sdk and not browser' -p no:cacheprovider
 
 # What the CPU build of vLLM brings along and dies of when it is imported.
@@ -65,7 +65,7 @@ check: $(DEV) ## run all gates: format, lint, types, import rules, tests with co
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@rm -f .coverage .coverage.*
-	@$(MAKE) --jobs=3 --output-sync=target --keep-going more-tests other-tests some-tests long-tests
+	@$(MAKE) --jobs=2 --output-sync=target --keep-going more-tests other-tests some-tests long-tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 

@@ -5,6 +5,7 @@ The URL of a Redis behind Sentinel names the sentinels, the service and the data
 Sentinels with a password of their own get it in the query, as `sentinel_username` and `sentinel_password`.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 from redis import Redis as SyncRedis
 from redis._parsers.hiredis import NOT_ENOUGH_DATA, _AsyncHiredisParser
-from redis.asyncio import Connection, Redis
+from redis.asyncio import Connection, Redis, SSLConnection
 from redis.asyncio.client import PubSub
 from redis.asyncio.connection import parse_url
 from redis.connection import Connection as SyncConnection
@@ -24,6 +25,8 @@ from protocol import tls
 SENTINEL_PORT = 26379
 SENTINEL_TIMEOUT_S = 1.0
 """A sentinel that is silent for so long is passed over."""
+VERDICT_S = 0.01
+"""In which a server on the same network refuses a certificate. What it has not read by then, it refuses later."""
 LISTENS_S = 1.0
 """How long one call listens over a client that is not ours."""
 _SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
@@ -39,29 +42,34 @@ class Sentinels:
     Attributes:
         addresses: (host, port) of each.
         service: what they call the primary and its replicas.
-        options: for redis-py's client of a sentinel.
+        tls: whether they are asked over TLS.
+        options: for redis-py's connection to a sentinel.
     """
 
     addresses: tuple[Address, ...]
     service: str
+    tls: bool
     options: Mapping[str, Any]
 
     async def primary(self) -> Address:
         """Where the primary is, by the first sentinel that knows.
 
         Raises:
-            redis.exceptions.ConnectionError: none does; of what TLS failed of where it did so with all of them.
+            redis.exceptions.ConnectionError: none does; of what TLS failed of where that was why.
         """
         failed: list[Exception] = []
         for host, port in self.addresses:
-            client = Redis(host=host, port=port, **self.options)
+            kind = TlsConnection if self.tls else FleetConnection
+            sentinel = kind(host=host, port=port, **self.options)
             try:
-                found = await client.execute_command(*self._question)  # type: ignore[no-untyped-call]  # redis-py 5
+                await sentinel.connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+                await sentinel.send_command(*self._question)
+                found = await sentinel.read_response()
             except (RedisError, OSError) as error:
                 failed.append(error)
                 continue
             finally:
-                await client.aclose()
+                await sentinel.disconnect()
             if found:
                 return _address(found)
         raise self._unknown(failed)
@@ -70,7 +78,7 @@ class Sentinels:
         """As `primary`, for threads."""
         failed: list[Exception] = []
         for host, port in self.addresses:
-            with SyncRedis(host=host, port=port, **self.options) as client:
+            with SyncRedis(host=host, port=port, ssl=self.tls, **self.options) as client:
                 try:
                     found = client.execute_command(*self._question)
                 except (RedisError, OSError) as error:
@@ -86,9 +94,11 @@ class Sentinels:
 
     def _unknown(self, failed: Sequence[Exception]) -> NoConnection:
         told = NoConnection(f"no sentinel knows a primary of {self.service}")
-        # Where one is merely away, it may know when it is back.
-        if len(failed) == len(self.addresses) and all(map(tls.fault, failed)):
-            told.__cause__ = failed[0]
+        faults = [error for error in failed if tls.fault(error)]
+        # Where one is merely away, it may know when it is back. One that has cut us off may have said why: its end of
+        # the connection can overtake its word.
+        if faults and len(failed) == len(self.addresses) and all(tls.fault(e) or tls.cut_off(e) for e in failed):
+            told.__cause__ = faults[0]
         return told
 
 
@@ -118,9 +128,11 @@ def sentinels_of(url: str) -> tuple[Sentinels, dict[str, Any]] | None:
     del options["host"]
     own = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     own |= {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
-    if "connection_class" in options:
-        own |= {"ssl": True} | {name: options[name] for name in _OF_TLS if name in options}
-    return Sentinels(addresses, service, own), options
+    # redis-py would send two commands before it reads: the second fails where the first met a closed end, and why the
+    # sentinel closed it is never read.
+    own |= {"lib_name": None, "lib_version": None}
+    own |= {name: options[name] for name in _OF_TLS if name in options}
+    return Sentinels(addresses, service, "connection_class" in options, own), options
 
 
 def _host_and_port(text: str) -> Address:
@@ -237,6 +249,20 @@ async def heard(pubsub: PubSub) -> list[dict[str, Any]]:
             found.append(await pubsub.handle_message(reply))  # type: ignore[no-untyped-call]  # as above
         reply = await connection.buffered()
     return found
+
+
+class TlsConnection(FleetConnection, SSLConnection):
+    """Over TLS."""
+
+    async def _connect(self) -> None:
+        """Connect, and wait for the server's verdict on our certificate, which comes after the handshake.
+
+        It ends the connection with a reset then: what is written in that moment fails of it, and the verdict is lost.
+        """
+        await super()._connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        await asyncio.sleep(VERDICT_S)
+        if self._reader is not None and (verdict := self._reader.exception()):
+            raise verdict
 
 
 class ToPrimary(FleetConnection):

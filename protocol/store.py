@@ -15,7 +15,7 @@ from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
 from protocol import tls
 from protocol.call import Call, run
 from protocol.errors import SetupError, StoreUnavailable
-from protocol.primary import FleetConnection, SyncFleetConnection, SyncToPrimary, ToPrimary, sentinels_of
+from protocol.primary import FleetConnection, SyncFleetConnection, SyncToPrimary, TlsConnection, ToPrimary, sentinels_of
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
@@ -65,10 +65,6 @@ class FastConnection(FleetConnection):
         return [hiredis.pack_command(args)]
 
 
-class _Tls(FleetConnection, SSLConnection):
-    """Over TLS."""
-
-
 class _SyncTls(SyncFleetConnection, SyncSSLConnection):
     """Over TLS, for threads."""
 
@@ -77,7 +73,7 @@ class _FastToPrimary(ToPrimary, FastConnection):
     """To the primary that Sentinel names."""
 
 
-class _TlsToPrimary(ToPrimary, SSLConnection):
+class _TlsToPrimary(ToPrimary, TlsConnection):
     """As above, over TLS."""
 
 
@@ -104,7 +100,7 @@ def connect(url: str) -> Redis:
         else:
             pool = _Pool.from_url(url, connection_class=FastConnection, **options)
             if pool.connection_class is SSLConnection:
-                pool.connection_class = _Tls
+                pool.connection_class = TlsConnection
     except ValueError:
         raise _bad_url() from None
     return Redis.from_pool(pool)

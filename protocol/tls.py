@@ -52,6 +52,11 @@ def fault(error: BaseException) -> NotTrusted | None:
     return None
 
 
+def cut_off(error: BaseException) -> bool:
+    """Whether the other side ended the connection in the middle."""
+    return any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _causes(error))
+
+
 def _refused(found: ssl.SSLError) -> NotTrusted | None:
     # "[SSL: THE_REASON] …" or "[SSL] the reason (…)"
     reason = (found.reason or str(found).partition("] ")[2].partition(" (")[0]).replace("_", " ").lower()

@@ -1,6 +1,8 @@
 """TLS to a real server: what is trusted, and what is refused in one line that says what to do."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,7 +41,7 @@ class TlsServer(Server):
     def tls_url(self) -> str:
         return f"rediss://{HOST}:{self.tls_port}/0"
 
-    def settings(self, **changes: Path | None) -> Settings:
+    def settings(self, **changes: Path | str | None) -> Settings:
         plain = Settings(redis_url=self.tls_url, redis_ca=self._files.pem("ca"), redis_patience_s=5)
         return plain.model_copy(update=changes)
 
@@ -99,6 +101,23 @@ async def test_a_missing_or_foreign_client_certificate_is_told(start: Start, cer
     foreign = server.settings(redis_cert=certificates.pem("foreign"), redis_key=certificates.key("foreign"))
     for error in await both(foreign):
         assert "does not accept the client certificate" in error.message
+
+
+async def test_a_sentinel_that_cuts_us_off_does_not_hide_what_another_says(start: Start) -> None:
+    """It may have said the same: the end of a connection can overtake the word. One that is away may know later."""
+    server = start(clients=True)
+
+    async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as listener:
+        rude, away = listener.sockets[0].getsockname()[1], free_port()
+        for other, told in ((rude, NotTrusted), (away, StoreUnavailable)):
+            url = f"rediss+sentinel://127.0.0.1:{other},{HOST}:{server.tls_port}/fleet"
+            redis = store.connect(server.settings(redis_url=url).store_url)
+            with pytest.raises(told):
+                await store.wait_until_up(redis, 5 if told is NotTrusted else 0.1, lambda: None)
 
 
 async def test_a_server_without_tls_is_told() -> None:

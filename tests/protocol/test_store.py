@@ -129,7 +129,7 @@ async def test_a_connection_that_something_is_left_on_serves_nobody(valkey_url: 
 def test_tls_goes_to_the_sentinels_too() -> None:
     found = sentinels_of("rediss+sentinel://host/fleet?ssl_ca_certs=ca.pem")
     assert found
-    assert found[0].options["ssl"]
+    assert found[0].tls
     assert found[0].options["ssl_ca_certs"] == "ca.pem"
     for client in (store.connect("rediss+sentinel://host/fleet"), store.connect_sync("rediss+sentinel://host/fleet")):
         assert "Tls" in client.connection_pool.connection_class.__name__
