@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from random import Random
 from types import SimpleNamespace
@@ -202,11 +203,18 @@ class _StoreClock(FakeStoreClock):
         return self.run.store.time() if hasattr(self, "run") else EPOCH_S
 
 
+@cache
+def _pass_over_imports() -> None:
+    """Once: what a run leaves would be frozen with them."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def _garbage_left() -> Iterator[None]:
-    """Garbage is collected at the end, once, and only this run's: a sixth of the time goes into looking for it."""
+    """Garbage is collected at the end, once, and only the runs': a sixth of the time goes into looking for it."""
+    _pass_over_imports()
     gc.disable()
-    gc.freeze()
     try:
         yield
     finally:
