@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import parts
 from bench.cases import gsm8k
 from bench.report import Target, show
-from bench.vllm_env.models import PYTHON, REAL, real_model
+from bench.vllm_env.models import PYTHON, REAL, quick_dtype, real_model
 from bench.vllm_env.pinning import pin
 from bench.vllm_env.server import server_environment
 from producer.fleet import Fleet
@@ -32,7 +32,7 @@ READY_S = 240.0
 CORES = (0, 1)
 CHUNK_TOKENS = 16
 """Nobody follows the rows of a batch, so the worker's vLLM need not tell of each few tokens."""
-FLAGS = ("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager")
+FLAGS = ("--dtype", quick_dtype(), "--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager")
 
 
 @dataclass(frozen=True, slots=True)

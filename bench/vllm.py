@@ -15,7 +15,7 @@ from bench import parts
 from bench.report import Target, show
 from bench.vllm_env.fleet_load import FleetLoad
 from bench.vllm_env.load import Load, Round, StraightLoad, run_round
-from bench.vllm_env.models import PYTHON, REAL, real_model
+from bench.vllm_env.models import PYTHON, REAL, quick_dtype, real_model
 from bench.vllm_env.pinning import pin_server
 from bench.vllm_env.server import Served
 
@@ -25,7 +25,7 @@ ALONE, CROWD = 1, 16
 IDLE_S = 5.0
 ENGINE_CORE, OTHER_CORE = 0, 1
 FLAGS = (
-    *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", str(CROWD), "--enforce-eager"),
+    *("--dtype", quick_dtype(), "--max-model-len", "2048", "--max-num-seqs", str(CROWD), "--enforce-eager"),
     *("--scheduling-policy", "priority", "--enable-prompt-tokens-details", "--stream-interval", "4"),
     "--disable-uvicorn-access-log",
 )

@@ -25,7 +25,7 @@ from bench import parts
 from bench.batches.prompts import LEAST_TOKENS, common_tokens, possible_hits, with_preambles
 from bench.cases import gsm8k
 from bench.report import Target, show
-from bench.vllm_env.models import PYTHON, REAL, real_model
+from bench.vllm_env.models import PYTHON, REAL, quick_dtype, real_model
 from bench.vllm_env.pinning import pin_server
 from bench.vllm_env.server import Served
 from producer.fleet import Fleet
@@ -43,7 +43,7 @@ BLOCKS = 32
 READY_S = 60.0
 LONGEST_S = 1_800.0
 FLAGS = (
-    *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", str(SEQUENCES), "--enforce-eager"),
+    *("--dtype", quick_dtype(), "--max-model-len", "2048", "--max-num-seqs", str(SEQUENCES), "--enforce-eager"),
     *("--num-gpu-blocks-override", str(BLOCKS), "--block-size", "128", "--enable-prefix-caching"),
     *("--scheduling-policy", "priority", "--enable-prompt-tokens-details", "--stream-interval", "16"),
     "--disable-uvicorn-access-log",

@@ -31,6 +31,14 @@ def real_model() -> Path:
     return _made(f"vllm-{made_of}", lambda target: _run("bench.vllm_env.convert", *arguments, str(target)))
 
 
+def quick_dtype(cpu: str = "") -> str:
+    """The type that vLLM computes in quickly here; `cpu` is what Linux tells of the processor, by default this one.
+
+    Without AVX-512 oneDNN has no bfloat16, and PyTorch's own loops take many times as long as float32.
+    """
+    return "bfloat16" if "avx512" in (cpu or Path("/proc/cpuinfo").read_text()) else "float32"
+
+
 def tiny_model() -> Path:
     """A Llama of random weights; start it with `--load-format dummy`."""
     return _made(f"vllm-tiny-{_TINY_VERSION}", lambda target: _run("bench.vllm_env.tiny", str(target)))
