@@ -120,17 +120,19 @@ async def _measure(folder: Path, rows: int) -> tuple[list[Target], dict[str, flo
             async with Fleet(url) as fleet:
                 await fleet.ready(REAL, timeout=READY_S)
                 await _in_file_order(fleet, bodies[:SEQUENCES])  # what is done only once is done now
-                before = await _round(engine, _in_file_order(fleet, bodies))
-                batch = await _round(engine, _by_command(url, source, folder / "out.jsonl"))
-                after = await _round(engine, _in_file_order(fleet, bodies))
+                before = await _round(engine, "file order", _in_file_order(fleet, bodies))
+                batch = await _round(engine, "batch run", _by_command(url, source, folder / "out.jsonl"))
+                after = await _round(engine, "file order again", _in_file_order(fleet, bodies))
     return _judged([before, after], batch, prompts, block_tokens)
 
 
-async def _round(engine: Engine, running: Coroutine[None, None, float]) -> Round:
-    """One way to run the rows, which tells its rows a minute."""
+async def _round(engine: Engine, name: str, running: Coroutine[None, None, float]) -> Round:
+    """One way to run the rows, which tells its rows a minute; it takes minutes, so each is told."""
+    print(f"{name} …", file=sys.stderr, flush=True)
     await engine.forget()
     begin = await engine.hit_tokens()
     rate = await running
+    print(f"{name}: {rate:.1f} rows a minute", file=sys.stderr, flush=True)
     return Round(rate, await engine.hit_tokens() - begin)
 
 
