@@ -130,7 +130,7 @@ async def test_an_expired_batch_goes_on_with_a_new_deadline(
     fleet: Fleet, worker: TinyWorker, how: dict[str, Any]
 ) -> None:
     write_rows(how["source"], 6)
-    running = asyncio.create_task(run_batch(fleet, **options(how), deadline=0.4))
+    running = asyncio.create_task(run_batch(fleet, **options(how), deadline=1.5))
     await finished(worker, running, how["work"], 2)
     summary = await running
     assert (summary.state, summary.rows_out, summary.rows_failed, summary.rows_unfinished) == ("expired", 2, 0, 4)
