@@ -20,16 +20,16 @@ from tests.support.waiting import eventually
 HOUR_S = 3_600
 JOBS = 6
 PATIENT = {"TOKENFLEET_LEASE_S": "10"}
-"""For faults that never silence a worker for good: none may count as dead, however busy the machine is."""
+"""Where each beat takes hundreds of packets: nobody may count as dead for that, however busy the machine is."""
 PATH_FAULTS = "tests/producer/test_token_path_faults.py"
 
 
-async def _through(stage: Stage) -> Proxy:
+async def _through(stage: Stage, env: dict[str, str] | None = None) -> Proxy:
     """A scheduler, a worker and the client, all behind one proxy."""
     proxy = await stage.proxy()
     stage.fleet = await stage.client(proxy.url)
-    stage.scheduler(url=proxy.url, env=PATIENT)
-    stage.worker(url=proxy.url, env=PATIENT)
+    stage.scheduler(url=proxy.url, env=env)
+    stage.worker(url=proxy.url, env=env)
     await stage.active()
     return proxy
 
@@ -55,7 +55,7 @@ async def slow(stage: Stage) -> Seen:
 
 
 async def sliced(stage: Stage) -> Seen:
-    proxy = await _through(stage)
+    proxy = await _through(stage, PATIENT)
     proxy.slice_bytes = 7
     took_s = await _whole(stage, 30)
     return Seen(f"{JOBS} streams whole in {took_s:.1f} s, each run once")
@@ -152,9 +152,9 @@ def _ip(*arguments: str, check: bool = True) -> bool:
 
 
 async def clocks_differ(stage: Stage, hours: int) -> Seen:
-    stage.scheduler(shift_s=hours * HOUR_S, env=PATIENT)
-    stage.worker("w1", env=PATIENT)
-    stage.worker("w2", shift_s=-hours * HOUR_S, env=PATIENT)
+    stage.scheduler(shift_s=hours * HOUR_S)
+    stage.worker("w1")
+    stage.worker("w2", shift_s=-hours * HOUR_S)
     await stage.active(2)
     lives = {worker.id for worker in await stage.workers()}
     took_s = await _whole(stage, 60)
