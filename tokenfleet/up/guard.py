@@ -15,38 +15,48 @@ from collections.abc import Callable, Sequence
 GRACE_S = 10.0
 """How long the program may take to end after SIGTERM."""
 _PR_SET_PDEATHSIG = 1
+_ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the program after `--` and return its exit code, 128 + the signal's number when a signal ended it."""
     program = list(arguments[arguments.index("--") + 1 :])
+    # Waited for, not handled: Python runs a handler between two steps of the main thread, which may wait for the child
+    # by the time that a signal has come.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     # Descriptors that the parent passed on stay open in the program: it holds the data directory's lock.
     child = subprocess.Popen(
         program,
         stdin=subprocess.DEVNULL,
         close_fds=False,
-        preexec_fn=_die_with_parent(),  # noqa: PLW1509 - no other thread runs yet
+        preexec_fn=_preparation(),  # noqa: PLW1509 - no other thread runs yet
     )
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: child.terminate())
-    threading.Thread(target=_end_with_parent, args=(child,), daemon=True).start()
+    for ending in (_end_when_told, _end_with_parent):
+        threading.Thread(target=ending, args=(child,), daemon=True).start()
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What the child runs before it becomes the program; None where the kernel has no such signal."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
+def _preparation() -> Callable[[], None]:
+    """What the child runs before it becomes the program: it dies with its parent where the kernel has a signal."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     parent = os.getpid()
 
     def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
+        if libc is None:
+            return
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
             os._exit(1)  # the parent died before the kernel knew what to do then
 
     return prepare
+
+
+def _end_when_told(child: "subprocess.Popen[bytes]") -> None:
+    while True:
+        signal.sigwait(_ENDINGS)
+        child.terminate()
 
 
 def _end_with_parent(child: "subprocess.Popen[bytes]") -> None:

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from types import FrameType
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -33,6 +32,7 @@ def _prctl(option: int, value: int) -> None:
 
 def _become_group() -> None:
     """In the new process, before the command runs."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     os.setpgid(0, 0)
     # Should this guard be killed, the command dies at once; the worker, which knows the group, kills the rest.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -42,6 +42,13 @@ def _become_group() -> None:
 def _kill(group: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
+
+
+def _pass_on_sigterm(command: "subprocess.Popen[bytes]") -> None:
+    """Waited for, not handled: Python would run a handler only when the main thread has waited to the end."""
+    while True:
+        signal.sigwait([signal.SIGTERM])
+        command.terminate()
 
 
 def _kill_when_input_ends(group: int) -> None:
@@ -61,14 +68,10 @@ def main(folder: str, *command: str) -> int:
     """Run the command to its end; its exit code. `folder` holds what lives as long as it, and is removed."""
     # Ctrl-C reaches the whole terminal: the worker alone decides when this ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_become_group)  # noqa: PLW1509 - no threads yet
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(child.pid, number)
-
-    signal.signal(signal.SIGTERM, pass_on)
+    threading.Thread(target=_pass_on_sigterm, args=(child,), daemon=True).start()
     threading.Thread(target=_kill_when_input_ends, args=(child.pid,), daemon=True).start()
     code = child.wait()
     _kill(child.pid)
