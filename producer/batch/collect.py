@@ -53,8 +53,8 @@ class Collector:
         self._results, self._book, self._window, self._desk = results, book, window, desk
         self._resend, self._ends_at, self._on_expired = resend, ends_at, on_expired
         self._batch_id = results.batch_id
-        self._sends: dict[asyncio.Task[None], frozenset[str]] = {}
-        """Lost rows that are being submitted again, by their jobs' ids."""
+        self._sends: set[asyncio.Task[None]] = set()
+        """What submits rows again."""
         self._collecting = False
 
     async def collect(self) -> None:
@@ -74,7 +74,7 @@ class Collector:
         heard_at = loop.time()
         while self._window.pending or not self._window.closed:
             for send in [send for send in self._sends if send.done()]:
-                del self._sends[send]
+                self._sends.remove(send)
                 send.result()
             if notices := await self._notices():
                 await self._take(notices)
@@ -97,30 +97,34 @@ class Collector:
 
         A row may expire before its batch does: its job had the deadline of an earlier run. It is sent again too.
 
-        A job may live: its row was sent again after a look had seen its end, and only now the notice of that was read.
+        A job may live, or have ended once more: its row was sent again after a look had seen its end, and only now the
+        notice of that was read. It is neither forgotten nor sent again: its own end will be told.
         """
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, times, outcome) for job, (times, outcome) in found if times and outcome]
         rest = [(job, times) for job, (times, outcome) in found if not (times and outcome)]
-        alive = [job for job, times in rest if times and not times.finished_ms]
-        lost = [job.row for job, times in rest if not times or times.finished_ms]
+        lost = {job.handle.own_id for job, times in rest if times and times.finished_ms}
+        absent = {job.handle.own_id: job for job, _ in rest if job.handle.own_id not in lost}
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
         late = [outcome.state is State.EXPIRED and self._ends_at is not None for _, _, outcome in here]
         left = [expired or self._withdrawn(job, outcome) for (job, _, outcome), expired in zip(here, late, strict=True)]
         self._desk.write([self._done(*ending, labels) for ending, no in zip(here, left, strict=True) if not no])
         over = self._over
-        again = {} if over else {job.handle.own_id: job.row for job, _, _ in compress(here, late)}
+        expired = set() if over else {job.handle.own_id for job, _, _ in compress(here, late)}
         # Before anything else can run: a row that was written must not be taken a second time.
         for (job, _, _), no in zip(here, left, strict=True):
-            if job.handle.own_id not in again:
+            if job.handle.own_id not in expired:
                 self._window.remove(job.handle.own_id, job.row.number, early=not no)
         await self._desk.answer_twins()
         await self._window.sent(job.handle.own_id for job, _, _ in here)
-        await self._results.forget([*(job for job, _, _ in here), *alive])
+        # Asked before their jobs go: what is sent by then may be there again when that is known.
+        idle = {job.handle.own_id: job.row for job in ended if self._window.idle(job.handle.own_id)}
+        gone = await self._results.forget([*(job for job, _, _ in here), *absent.values()])
         if any(late) and over:
             self._on_expired()
-        await self._again(lost, LOST)
-        await self._again(list(again.values()), EXPIRED)
+        lost |= gone & absent.keys()
+        await self._again([row for own_id, row in idle.items() if own_id in lost], LOST)
+        await self._again([row for own_id, row in idle.items() if own_id in expired & gone], EXPIRED)
 
     @property
     def _over(self) -> bool:
@@ -136,18 +140,19 @@ class Collector:
     async def _take(self, notices: Sequence[DoneNotice]) -> None:
         """Rows that have their line already need no look: their notices only go.
 
-        These go last: where a job's end was told twice, to an earlier run and to this one, its job goes with either.
+        Of a row's ends the last one counts: a job that was sent again goes with no other. An end may also have been
+        told twice, to an earlier run and to this one.
         """
         rows_of = self._rows_of({notice.handle.own_id for notice in notices})
-        ended, stale = {}, []
-        for notice in notices:
-            own_id = notice.handle.own_id
-            if own_id in rows_of and own_id not in ended:
-                ended[own_id] = Ended(notice.handle, notice.attempt, rows_of[own_id], notice)
-            else:
-                stale.append(notice)
-        await self.finish(list(ended.values()))
-        await self._results.forget(stale)
+        last = {notice.handle.own_id: notice for notice in notices}
+        ended = [
+            Ended(notice.handle, notice.attempt, rows_of[own_id], notice)
+            for own_id, notice in last.items()
+            if own_id in rows_of
+        ]
+        taken = {job.notice for job in ended}
+        await self.finish(ended)
+        await self._results.forget([notice for notice in notices if notice not in taken])
 
     def _rows_of(self, own_ids: Iterable[str]) -> dict[str, Todo]:
         """Job's id → row, for the rows that have no line yet, be they sent by this run or by an earlier one."""
@@ -165,7 +170,8 @@ class Collector:
 
     async def _look(self) -> None:
         """What became of the rows that nobody told of."""
-        sent = [(pending.row, pending.handle) for pending in self._window.pending.values() if pending.handle]
+        pending = self._window.pending
+        sent = [(at.row, at.handle) for own_id, at in pending.items() if at.handle and self._window.idle(own_id)]
         standings = await self._results.standings([handle for _, handle in sent])
         found = list(zip(sent, standings, strict=True))
         await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
@@ -195,24 +201,20 @@ class Collector:
     async def _again(self, lost: Sequence[Todo], why: tuple[str, str]) -> None:
         """Their jobs are gone without an answer: submit them again, but not for ever, and while others are collected.
 
-        Those without a place in the window have not been sent by this run yet.
-
         A send can last: until there is room in a lane, or until a durable one is safe or has ended.
         """
-        again: dict[str, Todo] = {}
-        under_way = frozenset[str]().union(*self._sends.values())
+        again: list[Todo] = []
         for row in lost:
             own_id = rows.row_id(self._batch_id, row.number, row.generation)
-            pending = self._window.pending.get(own_id)
-            if not pending or own_id in under_way:
-                continue
+            pending = self._window.pending[own_id]
             if pending.sent >= MOST_SENDS:
                 self._desk.refuse(row, *why, for_good=False)
                 self._window.remove(own_id, row.number)
-            else:
-                again[own_id] = row
-        if again and self._collecting:
-            self._sends[asyncio.create_task(self._resend(list(again.values())))] = frozenset(again)
+            elif self._collecting:
+                pending.under_way = True
+                again.append(row)
+        if again:
+            self._sends.add(asyncio.create_task(self._resend(again)))
         await self._desk.answer_twins()
 
 

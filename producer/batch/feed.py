@@ -125,7 +125,7 @@ class Feeder:
         elif isinstance(answer, LATER):
             return False
         elif isinstance(answer, NotDurable):
-            self._window.accept(own_id, Handle.parse(answer.handle))
+            self._window.accept(own_id, Handle.parse(answer.handle), again=True)
             return False
         else:
             raise answer

@@ -75,9 +75,14 @@ class Results:
         self._labels |= {worker: record.label for (_, worker), record in zip(new, found, strict=True) if record}
         return self._labels
 
-    async def forget(self, ended: Sequence[Ended | DoneNotice]) -> None:
-        """Delete ended jobs and the notices that told of them."""
-        await self._all([self._forgetting(job) for job in ended])
+    async def forget(self, ended: Sequence[Ended | DoneNotice]) -> set[str]:
+        """Delete ended jobs and the notices that told of them; the ids of those that are not there any more.
+
+        A job that lives, or is another run by now, stays.
+        """
+        calls: list[Call[Any]] = [self._forgetting(job) for job in ended]
+        done = await self._each(calls)
+        return {job.handle.own_id for job, there in zip(ended, done, strict=True) if there is not False}
 
     async def withdraw(self, handles: Sequence[Handle]) -> list[State | None]:
         """Cancel jobs that nobody will collect; how each stood, None where Redis does not tell. Never waits for it.
@@ -100,12 +105,6 @@ class Results:
         async def attempt() -> list[T | None]:
             results = await run_all(self._redis, calls)
             return [None if isinstance(result, Unreadable) else value_of(result) for result in results]
-
-        return await _insist(attempt) if calls else []
-
-    async def _all(self, calls: Sequence[Call[T]]) -> list[T]:
-        async def attempt() -> list[T]:
-            return [value_of(result) for result in await run_all(self._redis, calls)]
 
         return await _insist(attempt) if calls else []
 

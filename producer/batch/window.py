@@ -19,6 +19,8 @@ class Pending:
     """None until it was accepted."""
     sent: int = 0
     """How often it was submitted: more than once when Redis lost it."""
+    under_way: bool = True
+    """Whether it is still to be submitted (again), or its submit to be answered."""
 
 
 class Window:
@@ -57,7 +59,8 @@ class Window:
 
     def add(self, own_id: str, row: Todo) -> None:
         """Take a place, before the row is submitted: its end may be told before the submit's answer is here."""
-        self.pending.setdefault(own_id, Pending(row)).sent += 1
+        pending = self.pending.setdefault(own_id, Pending(row))
+        pending.sent, pending.under_way = pending.sent + 1, True
 
     @contextmanager
     def sending(self, own_ids: Iterable[str]) -> Iterator[None]:
@@ -70,16 +73,20 @@ class Window:
             del self._sends[answered]
             answered.set()
 
+    def idle(self, own_id: str) -> bool:
+        """Whether the row has a place, was accepted, and nothing submits it now."""
+        return own_id in self.pending and not self.pending[own_id].under_way
+
     async def sent(self, own_ids: Iterable[str]) -> None:
         """Wait until no submit of these is under way."""
         ids = frozenset(own_ids)
         for answered in [answered for answered, sends in self._sends.items() if sends & ids]:
             await answered.wait()
 
-    def accept(self, own_id: str, handle: Handle) -> None:
-        """The row was submitted."""
-        if own_id in self.pending:
-            self.pending[own_id].handle = handle
+    def accept(self, own_id: str, handle: Handle, *, again: bool = False) -> None:
+        """The row was submitted, and is `again`."""
+        if pending := self.pending.get(own_id):
+            pending.handle, pending.under_way = handle, again
         if handle.shard not in self.shards:
             self.shards.append(handle.shard)
         self._news.set()

@@ -2,11 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from producer.batch import collect, run_batch
+from producer.batch.results import Results
 from producer.fleet import Fleet
 from protocol import keys
 from protocol.call import Call, run
@@ -14,6 +16,7 @@ from protocol.functions import Finished, finish
 from protocol.messages import Outcome
 from protocol.states import State
 from tests.producer.batch_files import by_id, impatient, leftovers, row, until_queued
+from tests.producer.batch_runs import counting
 from tests.producer.tiny import TinyWorker, serving
 from tests.support.waiting import eventually
 
@@ -67,6 +70,44 @@ async def test_a_notice_of_an_end_that_was_seen_before_does_not_count_as_a_loss(
     await attempt.finish("done")
     summary = await running
     assert (summary.rows_out, summary.rows_failed) == (1, 0)
+    assert await leftovers(redis) == []
+
+
+@pytest.mark.parametrize("when", ["before it is read", "once it is read"])
+async def test_an_expired_job_goes_with_its_own_notice(
+    fleet: Fleet,
+    worker: TinyWorker,
+    redis: Redis,
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+) -> None:
+    """One of the row's earlier job comes late; the row is sent again once, and without a look."""
+    source, target = files
+    source.write_text(row("r"))
+    running = asyncio.create_task(run_batch(fleet, source, target, deadline=600))
+    await until_queued(redis, 1)
+    attempt = await worker.take_one()
+    handle = attempt.handle
+    reply = await run(redis, Call(("HGET", keys.job(handle), "reply"), bytes.decode))
+    expired = Outcome(state=State.EXPIRED)
+    endings = Results.endings
+
+    async def endings_after(self: Results, *ended: Any) -> Any:
+        monkeypatch.undo()
+        await attempt.end(expired)
+        return await endings(self, *ended)
+
+    pipe = redis.pipeline(transaction=True)
+    pipe.xadd(keys.done(handle.shard, handle.tenant, reply), {"j": handle.ref, "a": attempt.number - 1, "s": "expired"})
+    if when == "before it is read":
+        pipe.execute_command(*finish(Finished(handle, attempt.number, worker.name, 0, expired)).command)
+    else:
+        monkeypatch.setattr(Results, "endings", endings_after)
+    await pipe.execute()
+    async with counting(worker) as prompts, asyncio.timeout(collect.SILENCE_S):
+        summary = await running
+    assert (summary.rows_out, summary.rows_failed, len(prompts)) == (1, 0, 1)
     assert await leftovers(redis) == []
 
 
