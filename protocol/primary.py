@@ -255,11 +255,17 @@ class TlsConnection(FleetConnection, SSLConnection):
     """Over TLS."""
 
     async def _connect(self) -> None:
-        """Connect, and wait for the server's verdict on our certificate, which comes after the handshake.
-
-        It ends the connection with a reset then: what is written in that moment fails of it, and the verdict is lost.
-        """
+        """Connect, and wait for the server's verdict on our certificate, which comes after the handshake."""
         await super()._connect()  # type: ignore[no-untyped-call]  # redis-py 5 is untyped here
+        try:
+            await self._verdict()
+        except BaseException:
+            # redis-py would take it for connected from now on, though nobody has greeted the server.
+            await self.disconnect(nowait=True)
+            raise
+
+    async def _verdict(self) -> None:
+        """A server that refuses resets the connection: what is written by then fails of that, and not of its word."""
         await asyncio.sleep(VERDICT_S)
         if self._reader is not None and (verdict := self._reader.exception()):
             raise verdict

@@ -1,7 +1,6 @@
 """TLS to Redis: certificates are always checked, and what fails is told in one line."""
 
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -44,17 +43,15 @@ def with_files(url: str, ca: Path | None, certificate: Path | None, key: Path | 
 
 def fault(error: BaseException) -> NotTrusted | None:
     """What TLS failed of, where `error` came of that; None for what may pass by itself, as a connection that is cut."""
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return _not_verified(cause)
-        if isinstance(cause, ssl.SSLError):
-            return _refused(cause)
-    return None
+    cause = _own(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return _not_verified(cause)
+    return _refused(cause) if isinstance(cause, ssl.SSLError) else None
 
 
 def cut_off(error: BaseException) -> bool:
     """Whether the other side ended the connection in the middle."""
-    return any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _causes(error))
+    return isinstance(_own(error), ConnectionResetError | BrokenPipeError)
 
 
 def _refused(found: ssl.SSLError) -> NotTrusted | None:
@@ -84,7 +81,8 @@ def _not_verified(error: ssl.SSLCertVerificationError) -> NotTrusted:
     return NotTrusted("Redis's certificate is of a CA that is not known here", hint)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
+def _own(error: BaseException | None) -> OSError | None:
+    """What the network said, where `error` came of that; behind it may stand what another connection broke of."""
+    while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
+    return error

@@ -100,10 +100,12 @@ class Collector:
         A job may live, or have ended once more: its row was sent again after a look had seen its end, and only now the
         notice of that was read. It is neither forgotten nor sent again: its own end will be told.
         """
+        calm = {job.handle.own_id for job in ended if self._window.idle(job.handle.own_id)}
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, times, outcome) for job, (times, outcome) in found if times and outcome]
         rest = [(job, times) for job, (times, outcome) in found if not (times and outcome)]
-        lost = {job.handle.own_id for job, times in rest if times and times.finished_ms}
+        # Of a job that gives way to a new one meanwhile the times may be here, and the outcome gone.
+        lost = {job.handle.own_id for job, times in rest if times and times.finished_ms} & calm
         absent = {job.handle.own_id: job for job, _ in rest if job.handle.own_id not in lost}
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
         late = [outcome.state is State.EXPIRED and self._ends_at is not None for _, _, outcome in here]

@@ -76,9 +76,9 @@ class Results:
         return self._labels
 
     async def forget(self, ended: Sequence[Ended | DoneNotice]) -> set[str]:
-        """Delete ended jobs and the notices that told of them; the ids of those that are not there any more.
+        """Delete ended jobs and the notices that told of them; the ids of all but those that live or are another run.
 
-        A job that lives, or is another run by now, stays.
+        What was set aside stays, and so does what can't be read.
         """
         calls: list[Call[Any]] = [self._forgetting(job) for job in ended]
         done = await self._each(calls)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from redis import Redis
+from redis.exceptions import ConnectionError as NoConnection
 
 from producer.fleet import Fleet
-from protocol import store
+from protocol import store, tls
 from protocol.call import Call, run
 from protocol.errors import NotTrusted, SetupError, StoreUnavailable
 from protocol.settings import Settings
@@ -62,6 +64,12 @@ def start(certificates: Certificates, tmp_path: Path) -> Iterator[Start]:
         server.stop()
 
 
+def cut_off(writer: asyncio.StreamWriter) -> None:
+    """With a reset, not with an end."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
 async def test_a_fleet_runs_over_tls_with_certificates_on_both_sides(start: Start, certificates: Certificates) -> None:
     server = start(clients=True)
     settings = server.settings(redis_cert=certificates.pem("client"), redis_key=certificates.key("client"))
@@ -108,8 +116,7 @@ async def test_a_sentinel_that_cuts_us_off_does_not_hide_what_another_says(start
     server = start(clients=True)
 
     async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
+        cut_off(writer)
 
     async with await asyncio.start_server(cut, "127.0.0.1", 0) as listener:
         rude, away = listener.sockets[0].getsockname()[1], free_port()
@@ -118,6 +125,50 @@ async def test_a_sentinel_that_cuts_us_off_does_not_hide_what_another_says(start
             redis = store.connect(server.settings(redis_url=url).store_url)
             with pytest.raises(told):
                 await store.wait_until_up(redis, 5 if told is NotTrusted else 0.1, lambda: None)
+
+
+def test_what_another_connection_broke_of_is_no_word_of_this_one() -> None:
+    """Whoever connects anew because one broke has both errors at hand."""
+    refused = ssl.SSLError(1, "no")
+    refused.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    for broke in (ConnectionResetError("cut off"), refused):
+        away = NoConnection("no answer")
+        away.__cause__ = ConnectionRefusedError("nobody is there")
+        away.__cause__.__context__ = broke
+        assert (tls.cut_off(away), tls.fault(away)) == (False, None)
+        assert (tls.cut_off(broke), tls.fault(broke)) != (False, None)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_connection_that_breaks_off_before_its_first_command_is_made_anew(
+    certificates: Certificates, cut: bool
+) -> None:
+    """The server cuts it off after its handshake, or who wanted it is cancelled."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.pem("good"), certificates.key("good"))
+    came, clients = asyncio.Event(), 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal clients
+        clients += 1
+        came.set()
+        if cut and clients == 1:
+            cut_off(writer)
+        while line := await reader.readline():
+            if line.startswith(b"*"):
+                writer.write(b"+OK\r\n")
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as listener:
+        url = f"rediss://{HOST}:{listener.sockets[0].getsockname()[1]}/0"
+        redis = store.connect(Settings(redis_url=url, redis_ca=certificates.pem("ca")).store_url)
+        first = asyncio.create_task(run(redis, PING))
+        await came.wait()
+        if not cut:
+            first.cancel()
+        with pytest.raises(StoreUnavailable if cut else asyncio.CancelledError):
+            await first
+        assert await run(redis, PING) is not None
+        await redis.aclose()
 
 
 async def test_a_server_without_tls_is_told() -> None:

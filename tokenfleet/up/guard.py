@@ -21,8 +21,8 @@ _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main(arguments: Sequence[str]) -> int:
     """Run the program after `--` and return its exit code, 128 + the signal's number when a signal ended it."""
     program = list(arguments[arguments.index("--") + 1 :])
-    # Waited for, not handled: Python runs a handler between two steps of the main thread, which may wait for the child
-    # by the time that a signal has come.
+    # Waited for, not handled: the handler of a signal that comes just before the main thread begins to wait for the
+    # program would run only once that has ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     # Descriptors that the parent passed on stay open in the program: it holds the data directory's lock.
     child = subprocess.Popen(

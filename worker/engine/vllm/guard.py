@@ -45,7 +45,7 @@ def _kill(group: int) -> None:
 
 
 def _pass_on_sigterm(command: "subprocess.Popen[bytes]") -> None:
-    """Waited for, not handled: Python would run a handler only when the main thread has waited to the end."""
+    """Wait for it: the handler of one that comes just before the main thread begins to wait runs only after that."""
     while True:
         signal.sigwait([signal.SIGTERM])
         command.terminate()
