@@ -208,6 +208,8 @@ class Attempts:
 
     def _uncached_tokens(self, spec: JobSpec) -> int:
         """What the engine must compute of the prompt: less what it holds, or will hold by those that came before."""
+        if not spec.prefix:
+            return spec.prompt_tokens
         before = (attempt.started.spec.prefix for attempt in self._running.values() if attempt.tempo is None)
         # Hashes are chained: who differs in the first one shares none.
         coming = frozenset[str]().union(*(prefix for prefix in before if prefix[:1] == spec.prefix[:1]))
