@@ -110,9 +110,14 @@ async def redis(backend: Backend) -> AsyncIterator[Redis]:
 @pytest.fixture
 def store_clock(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> StoreClock:
     """Turns the time of the Redis that the test uses."""
+    return clock_of(backend, monkeypatch)
+
+
+def clock_of(backend: Backend, monkeypatch: pytest.MonkeyPatch, *, frozen: bool = False) -> StoreClock:
+    """What turns its time; `frozen`: fakeredis's time moves by that only."""
     if backend.fake is None:
         return AgingClock(backend.sync)
-    clock = FakeStoreClock()
+    clock = FakeStoreClock(frozen=frozen)
     clock.install(monkeypatch)
     return clock
 

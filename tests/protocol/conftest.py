@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Backend, clock_of
 from tests.support.servers import Server, free_port, valkey_binary
+from tests.support.store_clock import StoreClock
+
+
+@pytest.fixture
+def store_clock(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> StoreClock:
+    """As everywhere; fakeredis's time stands still between two turns, however slow the machine is."""
+    return clock_of(backend, monkeypatch, frozen=True)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class Stage:
 
         return await eventually(there)
 
-    async def waiting(self, count: int) -> None:
+    async def waiting(self, count: int, timeout_s: float = 5) -> None:
         """Wait until `count` jobs are left in the `high` lane."""
 
         async def there() -> bool:
@@ -105,7 +105,7 @@ class Stage:
             assert depth == count, f"{depth} wait"
             return True
 
-        await eventually(there)
+        await eventually(there, timeout_s)
 
     async def write(self, *command: str | int | bytes) -> None:
         """What somebody does by hand."""

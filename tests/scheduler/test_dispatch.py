@@ -55,9 +55,9 @@ async def test_jobs_wait_in_their_lane_until_a_worker_has_room(redis: Redis, sta
 async def test_more_jobs_than_a_round_sees(redis: Redis, stage: Stage) -> None:
     for number in range(600):
         await stage.submit(f"{number}")
-    await stage.join(slots=599)
+    await stage.join(slots=599, lease_ms=60_000)
     async with a_loop(redis):
-        await stage.waiting(1)
+        await stage.waiting(1, timeout_s=30)
 
 
 async def test_a_delayed_job_ripens(redis: Redis, stage: Stage) -> None:

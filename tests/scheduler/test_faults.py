@@ -39,8 +39,9 @@ async def test_a_worker_that_lapses_with_a_full_inbox_is_emptied_at_once(redis: 
         await loop.leads()
         for number in range(250):
             await stage.submit(f"{number}")
-        await stage.join("dying", slots=250, lease_ms=700)
+        await stage.join("dying", slots=250)
         await stage.receives("dying", 250)
+        await stage.write("ZADD", keys.workers(stage.shard), "XX", 1, "dying")  # its lease is over
         await stage.waiting(250)
 
 
@@ -141,7 +142,7 @@ async def test_a_round_that_crashes_is_tried_again(redis: Redis, stage: Stage) -
     await stage.submit()
     async with a_loop(redis, change=lambda rules: replace(rules, policy=policy)):
         assert await stage.receives() == ["a"]
-        assert policy.asked == 2
+        assert policy.asked >= 2
 
 
 async def test_a_server_that_is_killed_and_restarted(server: Server) -> None:
