@@ -2,7 +2,8 @@
 
 from collections import deque
 
-LOOK_BACK_S = 30.0
+LOOK_BACK_S, LOOK_BACK_ROWS, LONGEST_S = 30.0, 30, 120.0
+"""What counts: so long, and longer where so few rows ended in it, but no longer than that: slow rows end in waves."""
 LEAST_S, LEAST_ROWS = 5.0, 10
 """Nothing is predicted from less time, nor from fewer rows, unless they took nearly the whole half minute."""
 MARKS_S = 0.25
@@ -10,7 +11,7 @@ MARKS_S = 0.25
 
 
 class Pace:
-    """The last half minute; times in seconds of one clock."""
+    """The last half minute, or up to two minutes where rows are slow; times in seconds of one clock."""
 
     def __init__(self, now_s: float) -> None:
         """Begin, with nothing done."""
@@ -22,8 +23,14 @@ class Pace:
         if len(self._marks) > 1 and now_s - self._marks[-2][0] < MARKS_S:
             self._marks.pop()
         self._marks.append((max(now_s, last_s), rows, tokens))
-        while now_s - self._marks[1][0] > LOOK_BACK_S:
+        while self._spare(*self._marks[1][:2]):
             self._marks.popleft()
+
+    def _spare(self, at_s: float, rows: int) -> bool:
+        """Whether enough has happened since a moment to look back no further."""
+        last_s, last, _ = self._marks[-1]
+        seconds = last_s - at_s
+        return seconds > LOOK_BACK_S and (last - rows >= LOOK_BACK_ROWS or seconds > LONGEST_S)
 
     @property
     def rows_per_s(self) -> float:

@@ -30,7 +30,7 @@ class Progress:
     """Of this run; of a submitted batch, since its rows run."""
     rows_per_s: float
     tokens_per_s: float
-    """Of the last half minute."""
+    """Of the last half minute; of up to two minutes where rows are slow."""
     left_s: float | None
     """When it will end at this pace; None while nobody can know."""
     late_s: float | None

@@ -117,7 +117,7 @@ class Stage:
     async def inbox(self, worker: str = "w1") -> list[InboxEntry]:
         return await run(self.redis, reads.inbox_after(self.shard, worker, "0", 1))
 
-    async def receives(self, worker: str = "w1", count: int = 1) -> list[str]:
+    async def receives(self, worker: str = "w1", count: int = 1, timeout_s: float = 5) -> list[str]:
         """Wait until the worker holds `count` jobs; their own ids, in order."""
 
         async def there() -> list[str]:
@@ -125,7 +125,7 @@ class Stage:
             assert len(held) == count, f"{worker} holds {[entry.ref for entry in held]}"
             return [entry.ref.partition(":")[2] for entry in held]
 
-        return await eventually(there)
+        return await eventually(there, timeout_s)
 
     async def end(self, worker: str = "w1") -> None:
         """The worker starts and finishes all that it holds."""

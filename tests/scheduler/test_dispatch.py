@@ -69,11 +69,11 @@ async def test_a_delayed_job_ripens(redis: Redis, stage: Stage) -> None:
 
 
 async def test_more_jobs_ripen_than_one_tick_moves(redis: Redis, stage: Stage) -> None:
-    await stage.join(slots=256)
+    await stage.join(slots=256, lease_ms=60_000)
     for number in range(250):
         await stage.submit(f"{number}", delay_ms=50)
     async with a_loop(redis):
-        await stage.receives(count=250)
+        await stage.receives(count=250, timeout_s=30)
 
 
 async def test_a_job_expires_while_it_is_queued(redis: Redis, stage: Stage) -> None:

@@ -39,8 +39,8 @@ async def test_a_worker_that_lapses_with_a_full_inbox_is_emptied_at_once(redis: 
         await loop.leads()
         for number in range(250):
             await stage.submit(f"{number}")
-        await stage.join("dying", slots=250)
-        await stage.receives("dying", 250)
+        await stage.join("dying", slots=250, lease_ms=60_000)
+        await stage.receives("dying", 250, timeout_s=30)
         await stage.write("ZADD", keys.workers(stage.shard), "XX", 1, "dying")  # its lease is over
         await stage.waiting(250)
 

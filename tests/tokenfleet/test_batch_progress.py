@@ -120,6 +120,26 @@ def test_a_submitted_batch_that_is_watched_tells_the_same_pace_and_warns_as_earl
     assert told.warnings() == 1
 
 
+def test_slow_rows_that_end_in_waves_make_no_end_that_jumps() -> None:
+    """Four rows at a time, in 22 s: half a minute has four of them, or eight."""
+    pace, left = Pace(0.0), list[float]()
+    for second in range(1, 600):
+        pace.note(second, second // 22 * 4, 0)
+        told = pace.left_s(110)
+        if told is not None and second > 150:
+            left.append(told)
+    assert min(left) > 500
+    assert max(left) < 750  # 605 s; it was told as 410 to 820
+
+
+def test_a_batch_that_stands_still_soon_has_no_end() -> None:
+    pace = Pace(0.0)
+    for second in range(1, 400):
+        pace.note(second, min(second, 100), 0)
+    assert pace.left_s(10) is None
+    assert pace.rows_per_s == 0
+
+
 def test_who_joins_late_reads_the_average_until_enough_was_seen() -> None:
     """Rows ran for 100 s, and then stand still."""
     late = record(40, 200).model_copy(

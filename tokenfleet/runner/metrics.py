@@ -104,6 +104,10 @@ class Metrics:
 _PROGRESS: tuple[tuple[str, str, Callable[[Progress], float]], ...] = (
     ("batch_rows_left", "Rows of those that have no output line yet.", lambda news: news.rows_total - news.rows_out),
     ("batch_rows_in_redis", "Rows of those that are jobs now.", lambda news: news.rows_in_redis),
-    ("batch_rows_per_second", "Rows a second of those, over the last half minute.", lambda news: news.rows_per_s),
+    (
+        "batch_rows_per_second",
+        "Rows a second of those, over the last half minute; of up to two minutes where rows are slow.",
+        lambda news: news.rows_per_s,
+    ),
     ("batches_late", "Of those: how many will be late at their pace.", lambda news: news.late_s is not None),
 )
