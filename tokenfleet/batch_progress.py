@@ -13,7 +13,7 @@ from rich.table import Table
 
 from producer.batch import BatchEnd, BatchSummary
 from producer.batch import Progress as BatchProgress
-from tokenfleet.cli.durations import in_words
+from tokenfleet.cli.durations import in_words, speed
 from tokenfleet.plain import plain
 
 PLAIN_EVERY_S = 5.0
@@ -119,7 +119,7 @@ def plain_line(news: BatchProgress, now: datetime) -> str:
     parts = [f"rows {news.rows_out}/{news.rows_total}", f"{news.rows_failed} failed"]
     if news.rows_deduped:
         parts.append(f"{news.rows_deduped} deduped")
-    parts += [f"{news.rows_per_s:,.1f} rows/s", f"{news.tokens_per_s:,.0f} tokens/s"]
+    parts += [f"{speed(news.rows_per_s)} rows/s", f"{news.tokens_per_s:,.0f} tokens/s"]
     return ", ".join([*parts, _when(news, now)])
 
 
@@ -148,7 +148,7 @@ def as_panel(news: BatchProgress, now: datetime) -> RenderableType:
         ("cached", f"{news.tokens_cached:,}"),
         ("out", f"{news.tokens_out:,}"),
         ("tokens/s", f"{news.tokens_per_s:,.0f}"),
-        ("rows/s", f"{news.rows_per_s:,.1f}"),
+        ("rows/s", speed(news.rows_per_s)),
     )
     counts.add_row(*(name for name, _ in figures), style="dim")
     counts.add_row(*(value for _, value in figures))
@@ -175,7 +175,7 @@ def as_table(summary: BatchSummary) -> RenderableType:
     if summary.tokens_cached:
         table.add_row(f"tokens in that were cached{mine}", f"{summary.tokens_cached:,}")
     table.add_row(f"time{mine}", in_words(summary.seconds))
-    table.add_row(f"rows/s{mine}", f"{summary.rows_per_s:,.1f}")
+    table.add_row(f"rows/s{mine}", speed(summary.rows_per_s))
     table.add_row(f"tokens/s{mine}", f"{summary.tokens_per_s:,.1f}")
     for worker, jobs in sorted(summary.jobs_by_worker.items()):
         table.add_row(plain(f"jobs of {worker}"), str(jobs))

@@ -3,7 +3,7 @@
 import pytest
 from click import BadParameter
 
-from tokenfleet.cli.durations import in_words, long_duration, seconds_of
+from tokenfleet.cli.durations import in_words, long_duration, seconds_of, speed
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,10 @@ def test_what_lasts_needs_its_unit(text: str) -> None:
 )
 def test_they_are_shown(seconds: float, text: str) -> None:
     assert in_words(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("a_second", "text"), [(0, "0.0"), (0.0042, "0.0042"), (0.147, "0.15"), (1.26, "1.3"), (2530, "2,530.0")]
+)
+def test_speeds_are_shown(a_second: float, text: str) -> None:
+    assert speed(a_second) == text

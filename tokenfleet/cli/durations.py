@@ -1,4 +1,4 @@
-"""Durations as people write them: `90`, `90s`, `5m`, `6h`, `2d`, `1h30m`; and moments as they read them."""
+"""Durations as people write them: `90`, `90s`, `5m`, `6h`, `2d`, `1h30m`; and moments and speeds as they read them."""
 
 import re
 from datetime import datetime
@@ -63,3 +63,8 @@ def moment(time_ms: int) -> str:
 def short_moment(time_ms: int) -> str:
     """The same where there is little room, to the minute and without the year."""
     return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%m-%d %H:%M")
+
+
+def speed(a_second: float) -> str:
+    """So many a second: one decimal, below 1 the first two digits."""
+    return f"{a_second:,.1f}" if a_second >= 1 or not a_second else f"{a_second:.2g}"

@@ -11,7 +11,7 @@ from producer.batch.progress import Progress
 from protocol.batches import BatchRecord, BatchStatus, BatchUsage
 from protocol.wire import JsonObject
 from tokenfleet.batch_progress import plain_line
-from tokenfleet.cli.durations import in_words, moment, short_moment
+from tokenfleet.cli.durations import in_words, moment, short_moment, speed
 from tokenfleet.cli.exits import Exit
 from tokenfleet.plain import plain
 from tokenfleet.terminal import harmless
@@ -41,7 +41,7 @@ def end_line(record: BatchRecord) -> str:
         return progress_line(record)
     seconds = max(ended_ms - begun_ms, 1) / 1000
     rows_per_s, tokens_per_s = (counts.completed + counts.failed) / seconds, usage.output_tokens / seconds
-    pace = f"{rows_per_s:,.1f} rows/s, {tokens_per_s:,.0f} tokens/s, {in_words(seconds)}"
+    pace = f"{speed(rows_per_s)} rows/s, {tokens_per_s:,.0f} tokens/s, {in_words(seconds)}"
     return f"{progress_line(record)}, {pace}; {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
 
 
