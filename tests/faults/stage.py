@@ -92,7 +92,7 @@ class Role:
         line = next(line for line in self.log.read_text().splitlines() if word in line)
         return datetime.fromisoformat(loads(line)["timestamp"]).timestamp()
 
-    async def dies(self, timeout_s: float = 15) -> float:
+    async def dies(self, timeout_s: float = 30) -> float:
         """Wait for its end; the loop's time then."""
         await eventually(lambda: self.code is not None, timeout_s)
         return now()

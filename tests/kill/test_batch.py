@@ -36,8 +36,8 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def write(path: Path, max_tokens: int = 8) -> None:
-    path.write_text("".join(_row(n, max_tokens) + "\n" for n in range(ROWS)))
+def write(path: Path, max_tokens: int = 8, rows: int = ROWS) -> None:
+    path.write_text("".join(_row(n, max_tokens) + "\n" for n in range(rows)))
 
 
 def _row(number: int, max_tokens: int) -> str:
@@ -84,6 +84,8 @@ class Cli:
 async def test_a_runner_that_is_killed_at_its_worst_moments_loses_and_doubles_nothing(
     url: str, source: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
+    # Each of the six may write two windows before it is killed, where the machine is slow.
+    write(source, rows=3 * ROWS)
     cli = Cli(url, source, tmp_path / "out.jsonl", *more)
     points = [
         f"producer.{point}=kill@{nth}" for nth in (1, 2) for point in ("in_line", "before_commit", "after_commit")

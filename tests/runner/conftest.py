@@ -61,7 +61,7 @@ class Runners:
             taken = [("batch_taken", name.id)]
             return [n for n, lines in said if any((x["event"], x.get("batch")) in taken for x in lines)]
 
-        return self.processes[(await eventually(took, timeout_s=20))[0]]
+        return self.processes[(await eventually(took, timeout_s=40))[0]]
 
     def stop(self) -> None:
         for process in self.processes:

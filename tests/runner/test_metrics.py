@@ -101,7 +101,7 @@ async def test_each_runner_tells_of_a_batch_that_lives(fleet: Fleet, runners: Ru
         except OSError:
             return False
 
-    await eventually(told, timeout_s=20)
+    await eventually(told, timeout_s=40)
 
 
 async def test_a_redis_that_is_away_is_asked_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
