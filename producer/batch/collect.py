@@ -203,6 +203,8 @@ class Collector:
     async def _again(self, lost: Sequence[Todo], why: tuple[str, str]) -> None:
         """Their jobs are gone without an answer: submit them again, but not for ever, and while others are collected.
 
+        Each has its place, and nothing submits it now.
+
         A send can last: until there is room in a lane, or until a durable one is safe or has ended.
         """
         again: list[Todo] = []

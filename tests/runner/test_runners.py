@@ -34,12 +34,15 @@ async def test_another_goes_on_within_seconds_when_the_owner_is_killed(
     assert await fleet.batches.has_runner()
     before = await done(fleet, name, 5)
     owner.kill()
+    loop = asyncio.get_running_loop()
+    killed_s = loop.time()
 
     async def taken() -> bool:
         return (await fleet.batches.get(name.id)).takes == before.takes + 1
 
-    # Lease of 1.5 s, a look each second, arq's poll each half second, and what two busy cores add.
     await eventually(taken, timeout_s=10)
+    # Lease of 1.5 s, a look each second, arq's poll each half second, and what two busy cores add.
+    assert loop.time() - killed_s < 6
     record = await ended(fleet, name)
     assert (record.status, record.counts.completed, record.counts.failed) == (BatchStatus.COMPLETED, ROWS, 0)
     assert await ids(fleet, name) == all_ids(ROWS)
