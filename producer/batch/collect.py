@@ -104,9 +104,10 @@ class Collector:
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, times, outcome) for job, (times, outcome) in found if times and outcome]
         rest = [(job, times) for job, (times, outcome) in found if not (times and outcome)]
-        # Of a job that gives way to a new one meanwhile the times may be here, and the outcome gone.
-        lost = {job.handle.own_id for job, times in rest if times and times.finished_ms} & calm
-        absent = {job.handle.own_id: job for job, _ in rest if job.handle.own_id not in lost}
+        blank = {job.handle.own_id for job, times in rest if times and times.finished_ms}
+        # The others may just have given way to a new job, whose end will be told; else a look finds them.
+        lost = blank & calm
+        absent = {job.handle.own_id: job for job, _ in rest if job.handle.own_id not in blank}
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
         late = [outcome.state is State.EXPIRED and self._ends_at is not None for _, _, outcome in here]
         left = [expired or self._withdrawn(job, outcome) for (job, _, outcome), expired in zip(here, late, strict=True)]

@@ -11,7 +11,6 @@ from producer.batch import Progress, course, run_batch
 from producer.fleet import Fleet
 from protocol import errors, keys
 from protocol.call import Call, run
-from protocol.functions import Finished, finish
 from protocol.messages import ModelRecord, Outcome
 from protocol.settings import Settings
 from protocol.states import Priority, State
@@ -102,32 +101,6 @@ async def test_a_row_that_expires_again_and_again_gets_an_error_that_says_so(
     assert (await running).rows_failed == 1
     error = by_id(target)["r0"]["error"]
     assert (error["code"], "expired several times" in error["message"]) == ("expired", True)
-
-
-@pytest.mark.parametrize("of_another_type", [False, True])
-async def test_a_row_whose_result_was_overwritten_by_hand_gets_an_error_alone(
-    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], of_another_type: bool
-) -> None:
-    source, target = files
-    source.write_text("\n".join(row(f"r{n}", f"say {n}") for n in range(3)))
-    running = asyncio.create_task(run_batch(fleet, source, target))
-    await until_queued(redis, 3)
-    first, *others = await worker.take()
-    key = keys.result(first.handle)
-    ended = Finished(first.handle, first.number, worker.name, 0, Outcome(state=State.COMPLETED, body={}))
-    # At once: nobody can have seen the true result.
-    pipe = redis.pipeline(transaction=True)
-    pipe.execute_command(*finish(ended).command)
-    pipe.delete(key)
-    pipe.hset(key, "x", "y") if of_another_type else pipe.set(key, "{")
-    await pipe.execute()
-    for attempt in others:
-        await attempt.finish("done")
-    summary = await running
-    await redis.delete(key)
-    assert (summary.rows_out, summary.rows_failed) == (3, 1)
-    failed = [line["error"]["code"] for line in by_id(target).values() if line["error"]]
-    assert failed == ["lost"]
 
 
 async def test_a_batch_that_is_broken_off_cancels_its_rows(
