@@ -1,5 +1,6 @@
 """Regexes of JSON schemas are JavaScript's."""
 
+import gc
 import time
 
 import pytest
@@ -72,7 +73,8 @@ def test_what_python_does_not_read_does_not_compile(regex: str) -> None:
 
 @pytest.mark.parametrize("regex", LONG.values(), ids=LONG)
 def test_no_regex_takes_long(regex: str) -> None:
-    began = time.process_time()
+    gc.collect()  # else it might clean up here after other tests
+    began = time.thread_time()
     compiles(regex)
     may_compile(regex)
-    assert time.process_time() - began < 0.5
+    assert time.thread_time() - began < 0.5
