@@ -42,7 +42,7 @@ async def look(redis: Redis, shard: Shard) -> Look:
         StoreUnavailable: Redis does not answer.
     """
     books = Books()
-    reader = Reader(redis, shard, books.prefix_map, looks_on=True)
+    reader = Reader(redis, shard, books.prefix_map)
     # Prefixes are read of workers that are known: the second time.
     await reader.read()
     snapshot = await reader.read()

@@ -34,6 +34,7 @@ class Snapshot:
         leases: worker id → end of its lease in ms; 0 while it is being reclaimed.
         workers: what each leased worker's hash says; one that can't be read is left out.
         seen_s: `now_ms` by `time.monotonic`: uvloop's own clock tells whole milliseconds.
+        leads: False when another leads: whoever read this may move nothing.
     """
 
     now_ms: float
@@ -43,12 +44,14 @@ class Snapshot:
     leases: Mapping[str, int]
     workers: Mapping[str, WorkerNow]
     seen_s: float = 0.0
+    leads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
     """What the first round trip tells."""
 
+    leads: bool
     now_ms: int
     leases: dict[str, int]
     heads: dict[Priority, list[bytes]]
@@ -60,12 +63,13 @@ class _Sight:
 class Reader:
     """Keeps what it has parsed: a job's description by its entry in the lane, a worker's report by its time.
 
-    A worker's prefixes are kept in `prefix_map`, and read when their version changes. Who only looks on clears no hint.
+    A worker's prefixes are kept in `prefix_map`, and read when their version changes. Who only looks on has no leader's
+    `token`, and clears no hint.
     """
 
-    def __init__(self, redis: Redis, shard: Shard, prefix_map: PrefixMap, *, looks_on: bool = False) -> None:
+    def __init__(self, redis: Redis, shard: Shard, prefix_map: PrefixMap, token: str = "") -> None:
         self._redis, self._shard, self._map = redis, shard, prefix_map
-        self._hint: list[Call[Any]] = [] if looks_on else [wake(shard)]
+        self._hint: list[Call[Any]] = [wake(shard, token)] if token else []
         self._jobs: dict[bytes, JobView | None] = {}
         self._workers: dict[str, WorkerNow] = {}
         self._prefixes = Prefixes(prefix_map)
@@ -90,6 +94,7 @@ class Reader:
             leases=sight.leases,
             workers=self._workers,
             seen_s=monotonic(),
+            leads=sight.leads,
         )
 
     def forget(self, members: Sequence[str]) -> None:
@@ -111,11 +116,11 @@ class Reader:
         calls += [reads.waiting_job(shard, hinted)] if hinted else []
         replies = await run_all(self._redis, calls)
         jobs = {hinted: replies.pop()} if hinted else {}
-        for cleared in replies[: len(self._hint)]:
-            value_of(cleared)
+        leads = all(value_of(cleared) for cleared in replies[: len(self._hint)])
         now_ms, leases, *rest = replies[len(self._hint) :]
         heads, workers = rest[: len(Priority)], rest[len(Priority) :]
         return _Sight(
+            leads=leads,
             now_ms=value_of(now_ms),
             leases=value_of(leases),
             heads={priority: value_of(members) for priority, members in zip(Priority, heads, strict=True)},

@@ -46,6 +46,9 @@ class Round:
     spare: bool
 
 
+DEPOSED = Round(leads=False, again=False, wake_in_ms=None, backlog=False, reclaiming=False, put_off=False, spare=False)
+
+
 class Term:
     """Reads, decides and applies, round after round. The next leader begins with a new one."""
 
@@ -62,7 +65,7 @@ class Term:
         self._rules, self._log, self._recorder, self._metrics = rules, log, recorder, metrics
         self._books = Books()
         self._traffic = Traffic()
-        self._reader = Reader(redis, shard, self._books.prefix_map)
+        self._reader = Reader(redis, shard, self._books.prefix_map, token)
         self._roster = Roster(self._books, log, rules.pass_over_ms, rules.silence_ms)
         self._applier = Applier(redis, shard, token, rules.policy_name, self._books, log, metrics)
         self._scaler = Scaler(redis, shard, rules, self._books.predictions, log)
@@ -81,6 +84,8 @@ class Term:
         rules, begun_s = self._rules, perf_counter()
         failpoints.reach("scheduler.before_read")
         snapshot = await self._reader.read(hinted)
+        if not snapshot.leads:
+            return DEPOSED
         read_s = perf_counter()
         workers, lately, books = self._roster.update(snapshot), self._lately(snapshot), self._books
         view = FleetView(snapshot.lanes, workers, books.ledger.started, lately, books.prefix_map.holders)

@@ -1,7 +1,10 @@
--- KEYS events
+-- KEYS leader events
+-- ARGV token
 -- Clears the hints that stood before the lanes are read; one that comes later wakes the dispatcher again.
-local function wake(KEYS)
-  redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)
+-- → 1 | 0 when another leads: the hints are his
+local function wake(KEYS, ARGV)
+  if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+  redis.call('XTRIM', KEYS[2], 'MAXLEN', 0)
   return 1
 end
 

@@ -84,9 +84,9 @@ def _reads_of_a_scheduler(_: Driver) -> list[Call[Any]]:
     shard, ref = SHARD, HANDLE.ref
     found: list[Call[Any]] = [watch.hint(shard, 1), watch.worker_now(shard, "w1"), watch.prefixes(shard, "w1")]
     found += [call for lane in Priority for call in (watch.lane_members(shard, lane, 1), reads.lane_depth(shard, lane))]
-    found += [reads.dead_count(shard), watch.tally(shard), watch.store()]
+    found += [reads.dead_count(shard), watch.tally(shard), watch.store(), functions.wake(shard, BOSS)]
     ahead = outlook.publish(shard, Outlook(at_ms=1, policy="p", workers_wanted=1))
-    return [*found, reads.models(), reads.leases(shard), reads.waiting_job(shard, ref), functions.wake(shard), ahead]
+    return [*found, reads.models(), reads.leases(shard), reads.waiting_job(shard, ref), ahead]
 
 
 def _status(_: Driver) -> list[Call[Any]]:
@@ -119,7 +119,7 @@ def _no_hint(prepare: Callable[[Driver], object]) -> Callable[[Driver], None]:
 
     def look(driver: Driver) -> None:
         prepare(driver)
-        driver.run(functions.wake(SHARD))
+        driver.redis.delete(keys.events(SHARD))
 
     return look
 

@@ -114,8 +114,8 @@ class TinyWorker:
         await run(self.redis, join_worker(self.name, self.slots, shard=self.shard, lease_ms=PATIENT.lease_ms))
 
     async def take(self) -> list[Attempt]:
-        await run(self.redis, wake(self.shard))
         await run(self.redis, tick_as(BOSS, shard=self.shard, times=PATIENT))
+        await run(self.redis, wake(self.shard, BOSS))
         moves = [
             Move(entry.member, self.name)
             for priority in Priority

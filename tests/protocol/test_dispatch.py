@@ -7,7 +7,7 @@ from protocol.errors import QueueFull
 from protocol.functions import Move, TickTimes
 from protocol.messages import Why
 from protocol.states import Priority, State
-from tests.support.builders import LEASE_MS, LIMITS, SHARD, SPEC, a_handle, join_worker, tick_as
+from tests.support.builders import BOSS, LEASE_MS, LIMITS, SHARD, SPEC, a_handle, join_worker, tick_as
 from tests.support.driver import Driver
 from tests.support.store_clock import StoreClock
 
@@ -209,13 +209,22 @@ def test_an_entry_without_its_job_is_removed(driver: Driver, value: str | None) 
 
 
 def test_one_hint_is_enough(driver: Driver) -> None:
+    driver.lead()
     driver.join()
     driver.submit()
     assert len(driver.snapshot().value(keys.events(SHARD))) == 1
-    driver.run(functions.wake(SHARD))
+    assert driver.run(functions.wake(SHARD, BOSS)) is True
     assert driver.snapshot().value(keys.events(SHARD), []) == []
     driver.submit("b")
     assert len(driver.snapshot().value(keys.events(SHARD))) == 1
+
+
+def test_a_deposed_leader_clears_no_hint(driver: Driver) -> None:
+    driver.lead()
+    driver.submit()
+    before = driver.snapshot()
+    assert driver.run(functions.wake(SHARD, "deposed")) is False
+    assert driver.snapshot() == before
 
 
 def test_a_refused_job_has_failed_and_says_how_long_it_would_have_waited(driver: Driver) -> None:

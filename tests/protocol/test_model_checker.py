@@ -23,7 +23,10 @@ CARELESS = {
     "nonces are forgotten": ("if string.find(' ' .. nonces .. ' ', ' ' .. nonce .. ' ', 1, true)", "if false"),
     "a slot is never freed": ("worker, 'held', -1)", "worker, 'held', 0)"),
     "a deadline outlives its job": ("try('ZREM', deadlines_key(P), job.ref)", ""),
-    "the leader's token is not compared": ("if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if false then"),
+    "the leader's token is not compared": (
+        "~= ARGV[1] then return { 'not_leader' }",
+        "== 0 then return { 'not_leader' }",
+    ),
     "what was not used is kept": ("bucket.tokens + used - number(taken)", "bucket.tokens"),
     "what a key spent never fades": (" - math.max(0, now - since) * rate / 60000", ""),
     "a key's jobs never end": ("math.max(0, bucket.jobs - 1)", "bucket.jobs"),
