@@ -221,9 +221,10 @@ class Course:
         """Give each row its line, and each file its form."""
         if end is not BatchEnd.COMPLETED:
             await self._withdraw(self._collector)
-            await self._desk.answer_twins()
-            if not self.summary.rows_unfinished:
-                end = BatchEnd.FAILED if self._too_many_failed else BatchEnd.COMPLETED
+        # Also of a completed batch: the last row may have been refused by a send that was broken off among the twins.
+        await self._desk.answer_twins()
+        if end is not BatchEnd.COMPLETED and not self.summary.rows_unfinished:
+            end = BatchEnd.FAILED if self._too_many_failed else BatchEnd.COMPLETED
         self.summary.state = end
         book, facts, ordered = self._book, self._facts, self._outlets.ordered
         if end is not BatchEnd.COMPLETED:

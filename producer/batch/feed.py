@@ -145,6 +145,8 @@ class Feeder:
             stream=self._terms.stream,
             # One trace of a million rows would help nobody.
             trace="",
+            # The batch forgets its jobs itself; whoever follows a row must not take its answer away.
+            delete_on_read=False,
         )
 
     def _time_left_s(self) -> float | None:

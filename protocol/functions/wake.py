@@ -10,4 +10,4 @@ def wake(shard: Shard, token: str) -> Call[bool]:
 
     Yields False, and clears nothing, when another leads.
     """
-    return fcall("wake", [keys.leader(shard), keys.events(shard)], [token], bool)
+    return fcall("wake", [keys.events(shard), keys.leader(shard)], [token], bool)

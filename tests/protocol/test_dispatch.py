@@ -3,6 +3,7 @@
 import pytest
 
 from protocol import functions, keys, reads
+from protocol.call import Call
 from protocol.errors import QueueFull
 from protocol.functions import Move, TickTimes
 from protocol.messages import Why
@@ -225,6 +226,13 @@ def test_a_deposed_leader_clears_no_hint(driver: Driver) -> None:
     before = driver.snapshot()
     assert driver.run(functions.wake(SHARD, "deposed")) is False
     assert driver.snapshot() == before
+
+
+def test_an_older_dispatcher_that_names_no_leader_clears_the_hint(driver: Driver) -> None:
+    driver.lead()
+    driver.submit()
+    driver.run(Call(("FCALL", "tf1_wake", 1, keys.events(SHARD)), int))
+    assert driver.snapshot().value(keys.events(SHARD), []) == []
 
 
 def test_a_refused_job_has_failed_and_says_how_long_it_would_have_waited(driver: Driver) -> None:
