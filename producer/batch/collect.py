@@ -83,13 +83,15 @@ class Collector:
             else:
                 continue
             heard_at = loop.time()
+        # The last row may have been told of more than once.
+        await self.catch_up()
 
     async def catch_up(self) -> None:
         """Take what has ended already, and has not been taken: by a run that broke off, or in the last moment."""
         while self._window.shards and (notices := await self._results.notices(self._window.shards, wait_ms=1)):
             await self._take(notices)
 
-    async def finish(self, ended: Sequence[Ended]) -> None:
+    async def finish(self, ended: Sequence[Ended]) -> set[str]:
         """Write the rows of jobs that ended, then forget the jobs. What Redis has lost of them is sent again.
 
         First written: after a crash a line may stand there that the ledger does not know, but none is missing. Not
@@ -99,7 +101,11 @@ class Collector:
 
         A job may live, or have ended once more: its row was sent again after a look had seen its end, and only now the
         notice of that was read. It is neither forgotten nor sent again: its own end will be told.
+
+        Returns:
+            The ids of ended jobs without an outcome that can be read: they stay, and so must all that tells of them.
         """
+        placed = {job.handle.own_id for job in ended if job.handle.own_id in self._window.pending}
         calm = {job.handle.own_id for job in ended if self._window.idle(job.handle.own_id)}
         found = list(zip(ended, await self._results.endings(ended), strict=True))
         here = [(job, times, outcome) for job, (times, outcome) in found if times and outcome]
@@ -109,7 +115,10 @@ class Collector:
         lost = blank & calm
         absent = {job.handle.own_id: job for job, _ in rest if job.handle.own_id not in blank}
         labels = await self._results.labels([(job.handle.shard, times) for job, times, _ in here])
-        late = [outcome.state is State.EXPIRED and self._ends_at is not None for _, _, outcome in here]
+        waits = [self._waits(job, placed) for job, *_ in here]
+        absent |= {job.handle.own_id: job for (job, *_), does in zip(here, waits, strict=True) if not does}
+        here = list(compress(here, waits))
+        late = [outcome.state is State.EXPIRED for _, _, outcome in here]
         left = [expired or self._withdrawn(job, outcome) for (job, _, outcome), expired in zip(here, late, strict=True)]
         self._desk.write([self._done(*ending, labels) for ending, no in zip(here, left, strict=True) if not no])
         over = self._over
@@ -128,6 +137,7 @@ class Collector:
         lost |= gone & absent.keys()
         await self._again([row for own_id, row in idle.items() if own_id in lost], LOST)
         await self._again([row for own_id, row in idle.items() if own_id in expired & gone], EXPIRED)
+        return blank
 
     @property
     def _over(self) -> bool:
@@ -154,8 +164,9 @@ class Collector:
             if own_id in rows_of
         ]
         taken = {job.notice for job in ended}
-        await self.finish(ended)
-        await self._results.forget([notice for notice in notices if notice not in taken])
+        stay = await self.finish(ended)
+        others = [notice for notice in notices if notice not in taken and notice.handle.own_id not in stay]
+        await self._results.forget(others)
 
     def _rows_of(self, own_ids: Iterable[str]) -> dict[str, Todo]:
         """Job's id → row, for the rows that have no line yet, be they sent by this run or by an earlier one."""
@@ -179,6 +190,13 @@ class Collector:
         found = list(zip(sent, standings, strict=True))
         await self.finish([Ended(handle, at.attempt, row) for (row, handle), at in found if at and at.state.terminal])
         await self._again([row for (row, _), standing in found if standing is None], LOST)
+
+    def _waits(self, job: Ended, placed: set[str]) -> bool:
+        """Whether the row has no line yet: the feeder may have refused it while its job's end was read."""
+        if (own_id := job.handle.own_id) in placed:
+            return own_id in self._window.pending
+        (row,) = self._book.rows([job.row.number])
+        return row.status is Status.WAITING
 
     def _withdrawn(self, job: Ended, outcome: Outcome) -> bool:
         """Whether it was an earlier run that cancelled the job, when it was broken off: the row still waits."""

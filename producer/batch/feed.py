@@ -119,9 +119,11 @@ class Feeder:
         if isinstance(answer, Job):
             self._window.accept(own_id, answer.handle)
         elif isinstance(answer, THE_ROWS_FAULT):
-            told = in_row(str(answer))[0] if isinstance(answer, InvalidRequest) else str(answer)
-            self._desk.refuse(row, answer.code, told, for_good=True)
-            self._window.remove(own_id, row.number)
+            # Its job may be an earlier run's, and have ended meanwhile: then it has its line.
+            if own_id in self._window.pending:
+                told = in_row(str(answer))[0] if isinstance(answer, InvalidRequest) else str(answer)
+                self._desk.refuse(row, answer.code, told, for_good=True)
+                self._window.remove(own_id, row.number)
         elif isinstance(answer, LATER):
             return False
         elif isinstance(answer, NotDurable):

@@ -76,6 +76,7 @@ async def test_a_row_that_the_store_loses_again_and_again_gets_an_error(
     assert by_id(target)["r0"]["error"]["code"] == "lost"
 
 
+@pytest.mark.parametrize("deadline", [600, None])
 @pytest.mark.parametrize("looks", [False, True])
 async def test_a_row_that_expires_again_and_again_gets_an_error_that_says_so(
     fleet: Fleet,
@@ -84,13 +85,14 @@ async def test_a_row_that_expires_again_and_again_gets_an_error_that_says_so(
     files: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
     looks: bool,
+    deadline: float | None,
 ) -> None:
     """Each time within the one wait for news that was begun before it was sent again; or a look sees its end first."""
     if looks:
         impatient(monkeypatch)
     source, target = files
     source.write_text(row("r0"))
-    running = asyncio.create_task(run_batch(fleet, source, target, deadline=600))
+    running = asyncio.create_task(run_batch(fleet, source, target, deadline=deadline))
 
     async def expire() -> bool:
         for attempt in await worker.take():

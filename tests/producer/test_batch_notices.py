@@ -1,7 +1,7 @@
-"""What a batch hears of its rows' ends: nothing, too late, twice, or what nobody can read."""
+"""What a batch hears of its rows' ends: nothing, too late, or twice."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,19 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.batch import collect, run_batch
-from producer.batch.results import Results
+from producer.batch.desk import Desk
+from producer.batch.results import Ended, Results
+from producer.batch.window import Window
 from producer.fleet import Fleet
 from producer.requests import JobRequest
-from protocol import keys
+from protocol import errors, keys
 from protocol.call import Call, run
 from protocol.functions import Finished, finish
-from protocol.messages import Outcome
+from protocol.messages import DoneNotice, Outcome
 from protocol.states import State
 from tests.producer.batch_files import by_id, impatient, leftovers, row, until_queued
 from tests.producer.batch_runs import counting
-from tests.producer.tiny import Attempt, TinyWorker, serving
+from tests.producer.tiny import TinyWorker, serving
 from tests.support.waiting import eventually
 
 
@@ -73,84 +75,6 @@ async def test_a_notice_of_an_end_that_was_seen_before_does_not_count_as_a_loss(
     summary = await running
     assert (summary.rows_out, summary.rows_failed) == (1, 0)
     assert await leftovers(redis) == []
-
-
-async def _ended_by_hand(redis: Redis, attempt: Attempt, of_another_type: bool) -> str:
-    """It ends, and its result is overwritten at once: nobody can have seen the true one. The result's key."""
-    key = keys.result(attempt.handle)
-    ended = Finished(attempt.handle, attempt.number, attempt.worker.name, 0, Outcome(state=State.COMPLETED, body={}))
-    pipe = redis.pipeline(transaction=True)
-    pipe.execute_command(*finish(ended).command)
-    pipe.delete(key)
-    pipe.hset(key, "x", "y") if of_another_type else pipe.set(key, "{")
-    await pipe.execute()
-    return key
-
-
-@pytest.mark.parametrize("of_another_type", [False, True])
-async def test_a_row_whose_result_was_overwritten_by_hand_gets_an_error_alone(
-    fleet: Fleet,
-    worker: TinyWorker,
-    redis: Redis,
-    files: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    of_another_type: bool,
-) -> None:
-    impatient(monkeypatch)
-    source, target = files
-    source.write_text("\n".join(row(f"r{n}", f"say {n}") for n in range(3)))
-    running = asyncio.create_task(run_batch(fleet, source, target))
-    await until_queued(redis, 3)
-    first, *others = await worker.take()
-    key = await _ended_by_hand(redis, first, of_another_type)
-    for attempt in others:
-        await attempt.finish("done")
-    summary = await running
-    await redis.delete(key)
-    assert (summary.rows_out, summary.rows_failed) == (3, 1)
-    failed = [line["error"]["code"] for line in by_id(target).values() if line["error"]]
-    assert failed == ["lost"]
-
-
-@pytest.mark.parametrize("of_another_type", [False, True])
-async def test_an_ended_job_stays_whose_end_is_told_again_before_its_submit_is_answered(
-    fleet: Fleet,
-    worker: TinyWorker,
-    redis: Redis,
-    files: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    of_another_type: bool,
-) -> None:
-    """Its result was overwritten by hand. Forgotten meanwhile, it would run anew, which nobody here would serve."""
-    impatient(monkeypatch)
-    submit_many, endings, told = Fleet.submit_many, Results.endings, asyncio.Event()
-
-    async def submitted(self: Fleet, requests: Sequence[JobRequest], **options: Any) -> Any:
-        told.clear()
-        answers = await submit_many(self, requests, **options)
-        if sends:
-            await told.wait()
-        sends.append(len(requests))
-        return answers
-
-    async def read(self: Results, *ended: Any) -> Any:
-        found = await endings(self, *ended)
-        told.set()
-        return found
-
-    sends: list[int] = []
-    monkeypatch.setattr(Fleet, "submit_many", submitted)
-    monkeypatch.setattr(Results, "endings", read)
-    source, target = files
-    source.write_text(row("r"))
-    running = asyncio.create_task(run_batch(fleet, source, target))
-    await until_queued(redis, 1)
-    key = await _ended_by_hand(redis, await worker.take_one(), of_another_type)
-    async with asyncio.timeout(10):
-        assert (await running).rows_failed == 1
-    await redis.delete(key)
-    assert by_id(target)["r"]["error"]["code"] == "lost"
-    assert len(sends) == collect.MOST_SENDS
 
 
 @pytest.mark.parametrize("when", ["before it is read", "once it is read"])
@@ -211,4 +135,78 @@ async def test_a_job_that_two_notices_tell_of_gives_its_answer(
     async with asyncio.timeout(5):
         summary = await running
     assert (summary.rows_out, summary.rows_failed) == (1, 0)
+    assert await leftovers(redis) == []
+
+
+async def test_the_last_row_leaves_nothing_when_it_ends_by_an_earlier_notice(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of its own end is read after it."""
+    notices, unread = Results.notices, list[DoneNotice]()
+
+    async def one_by_one(self: Results, *asked: Any, **options: Any) -> list[DoneNotice]:
+        unread.extend(() if unread else await notices(self, *asked, **options))
+        return [unread.pop(0)] if unread else []
+
+    monkeypatch.setattr(Results, "notices", one_by_one)
+    source, target = files
+    source.write_text(row("r"))
+    running = asyncio.create_task(run_batch(fleet, source, target))
+    await until_queued(redis, 1)
+    attempt = await worker.take_one()
+    handle = attempt.handle
+    reply = await run(redis, Call(("HGET", keys.job(handle), "reply"), bytes.decode))
+    outcome = Outcome(state=State.COMPLETED, status_code=200, body={})
+    pipe = redis.pipeline(transaction=True)
+    pipe.xadd(keys.done(handle.shard, handle.tenant, reply), {"j": handle.ref, "a": attempt.number - 1, "s": "expired"})
+    pipe.execute_command(*finish(Finished(handle, attempt.number, worker.name, 0, outcome)).command)
+    await pipe.execute()
+    assert (await running).rows_out == 1
+    assert await leftovers(redis) == []
+
+
+@pytest.mark.parametrize("when", ["while its end is read", "after its end was written"])
+async def test_a_row_that_is_refused_as_its_job_ends_has_one_line(
+    fleet: Fleet, worker: TinyWorker, redis: Redis, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """As of an earlier run's job, whose submit is refused by now: another model, or an overwritten key."""
+    submit_many, endings, sent, write = Fleet.submit_many, Results.endings, Window.sent, Desk.write
+    ended, refused = asyncio.Event(), asyncio.Event()
+
+    async def submitted(self: Fleet, requests: Sequence[JobRequest], **options: Any) -> Any:
+        answers = await submit_many(self, requests, **options)
+        if not requests[0].id.endswith("-2"):
+            return answers
+        await ended.wait()
+        return [errors.InvalidRequest("no")]
+
+    async def read(self: Results, jobs: Sequence[Ended]) -> Any:
+        found = await endings(self, jobs)
+        if when == "while its end is read" and any(job.handle.own_id.endswith("-2") for job in jobs):
+            ended.set()
+            await refused.wait()
+        return found
+
+    async def waited(self: Window, own_ids: Iterable[str]) -> None:
+        ids = list(own_ids)
+        if any(own_id.endswith("-2") for own_id in ids):
+            ended.set()
+        await sent(self, ids)
+
+    def written(self: Desk, done: Sequence[Any]) -> None:
+        write(self, done)
+        if any(finished.refused for *_, finished in done):
+            refused.set()
+
+    monkeypatch.setattr(Fleet, "submit_many", submitted)
+    monkeypatch.setattr(Results, "endings", read)
+    monkeypatch.setattr(Window, "sent", waited)
+    monkeypatch.setattr(Desk, "write", written)
+    source, target = files
+    source.write_text("\n".join(row(f"r{n}", f"say {n}") for n in range(2)))
+    async with serving(worker), asyncio.timeout(20):
+        summary = await run_batch(fleet, source, target, window=1)
+    assert summary.rows_out == 2
+    assert len(by_id(target)) == 2
+    assert (by_id(target)["r1"]["error"] is not None) is (when == "while its end is read")
     assert await leftovers(redis) == []

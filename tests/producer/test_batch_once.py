@@ -170,7 +170,8 @@ async def test_rows_whose_end_is_told_twice_at_once(
     notices, most = Results.notices, list[int]()
 
     async def catch_up_before(self: Collector) -> None:
-        await catch_up(self)
+        monkeypatch.setattr(Collector, "catch_up", catch_up)
+        await self.catch_up()
         await left.end()
         monkeypatch.setattr(Results, "notices", notices_after)
 
@@ -179,9 +180,9 @@ async def test_rows_whose_end_is_told_twice_at_once(
         submitted.set()
         return answers
 
-    async def notices_after(self: Results, *where: Any) -> list[DoneNotice]:
+    async def notices_after(self: Results, *where: Any, **how: Any) -> list[DoneNotice]:
         await submitted.wait()
-        found = await notices(self, *where)
+        found = await notices(self, *where, **how)
         most.append(len(found))
         return found
 
@@ -223,9 +224,9 @@ async def test_rows_of_a_first_run_that_fail_before_it_submits_them_again(
             await attempt.fail("engine_error")
         return [NotDurable(str(job.handle)) for job in answers if isinstance(job, Job)]
 
-    async def notices_after(self: Results, *where: Any) -> list[DoneNotice]:
+    async def notices_after(self: Results, *where: Any, **how: Any) -> list[DoneNotice]:
         await again.wait()
-        return await notices(self, *where)
+        return await notices(self, *where, **how)
 
     monkeypatch.setattr(Fleet, "submit_many", unsafe_once)
     monkeypatch.setattr(Results, "notices", notices_after)
