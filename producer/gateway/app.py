@@ -6,6 +6,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -27,11 +28,15 @@ ENDPOINTS: tuple[Endpoint, ...] = ("/v1/chat/completions", "/v1/completions", "/
 SHOWN = (REQUEST_ID, RETRY_AFTER, *RATE_LIMITS)
 """Headers of answers that web pages of other origins may read."""
 _log = get_logger("gateway")
+_NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False, auto_configure=False)
+"""FastAPI's own would begin a trace for each request that has none, and export errors whose texts quote requests."""
 
 
 def application(gateway: Gateway) -> FastAPI:
     """All of its paths."""
-    app = FastAPI(title="tokenfleet", version=version("tokenfleet"), description=description.ABOUT)
+    app = FastAPI(
+        title="tokenfleet", version=version("tokenfleet"), description=description.ABOUT, telemetry=_NO_TELEMETRY
+    )
     app.state.gateway = gateway
     # Plain routes: bodies are read and checked by our own rules, so FastAPI's would only cost time and memory.
     for endpoint in ENDPOINTS:

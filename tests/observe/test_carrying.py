@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 from redis.asyncio import Redis
 
@@ -118,3 +121,21 @@ async def test_the_gateway_takes_a_requests_header(
         await attempt.finish("well")
         assert answer.status_code == 200
     assert attempt.started.spec.trace == expected
+
+
+async def test_a_gateway_that_exports_begins_no_trace_by_itself(
+    valkey_url: str, worker: TinyWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    async with (
+        serving(valkey_url) as served,
+        served.http() as http,
+        http.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer,
+    ):
+        attempt = await taken(worker)
+        await attempt.finish("well")
+        assert answer.status_code == 200
+    assert attempt.started.spec.trace == ""
+    assert exporter.get_finished_spans() == ()
