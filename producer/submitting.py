@@ -105,4 +105,4 @@ def _trace(prepared: Sequence[Submission | FleetError], answers: Sequence[Answer
         if isinstance(job, Submission) and tracing.recorded(job.spec.trace):
             about = {"tokenfleet.job": str(job.handle), "tokenfleet.priority": job.priority.value}
             error = answer.code if isinstance(answer, FleetError) else ""
-            tracing.span("submit", job.spec.trace, begun_s, now_s, attributes=about, error=error)
+            tracing.span("submit", job.spec.trace, (begun_s, now_s), attributes=about, error=error)

@@ -130,7 +130,7 @@ class Applier:
                     "tokenfleet.worker": plan.move.worker,
                     "tokenfleet.policy": self._policy,
                 }
-                tracing.span("assign", trace, begun_s, begun_s + taken_s, attributes=about)
+                tracing.span("assign", trace, (begun_s, begun_s + taken_s), attributes=about)
 
     def _name(self, job: JobView) -> str:
         """As in all logs and traces."""

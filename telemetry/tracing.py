@@ -1,10 +1,12 @@
-"""Traces by OpenTelemetry's API. Without its SDK, the extra `otel`, all of this does nothing, and costs next to it."""
+"""Traces. Producers speak OpenTelemetry's API; roles export by themselves, by its SDK, which is the extra `otel`.
 
-import asyncio
-import atexit
+Without either, all of this does nothing, and costs next to it.
+"""
+
 import os
+import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -13,33 +15,53 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER = "traceparent"
-_FLAGS = slice(54, 55)
+_IDS, _FLAGS = (slice(3, 35), slice(36, 52)), slice(53, 55)
 _SAMPLED = frozenset("13579bdf")
-"""Where W3C's header has the last digit of its flags, and what that is in a trace that is recorded."""
+"""Where W3C's header has a trace's and a span's ids and the flags, and how these end in a trace that is recorded."""
 _LATEST_NS = 2**63 - 1
 _propagator = TraceContextTextMapPropagator()
 _tracer = trace.get_tracer("tokenfleet")
-TOGETHER_S, TOGETHER = 1.0, 32
-"""How long a role keeps what it has to tell of spans, and how many: one alone, amid other work, costs five of these."""
-_kept: list[Callable[[], None]] | None = None
-"""None: all is told at once, as in a producer's process."""
 Attributes = Mapping[str, str | int | float]
 """Of bounded kinds; never a prompt."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A span that is over; times in ns since 1970.
+
+    Attributes:
+        error: a code, where it failed.
+    """
+
+    name: str
+    parent: SpanContext
+    begin_ns: int
+    end_ns: int
+    attributes: Attributes
+    events: Sequence[tuple[str, int]]
+    error: str
+
+
+Export = Callable[[SpanContext, Told], None]
+"""Takes a span's own ids, and what there is to tell of it."""
+_export: Export | None = None
+"""None: spans go by the API, to whatever a producer's program has set up."""
+
+
 def start(role: str) -> bool:
-    """Export this process's spans where the environment names a collector and the SDK is installed; whether it does."""
-    if not any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
+    """Export this process's spans where the environment names a collector and the SDK is installed; whether it does.
+
+    A job's caller has sampled: what it left out is left out, and `OTEL_TRACES_SAMPLER` of the role is not asked.
+    """
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if disabled or not any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
         return False
     try:
-        from telemetry.exporting import provider_for
+        from telemetry.exporting import exporting
     except ImportError:
         return False
-    global _kept  # noqa: PLW0603 - a process has one provider, too
-    _kept = []
-    trace.set_tracer_provider(provider_for(role))
-    # Before the provider's own exit, which was registered first.
-    atexit.register(_tell_kept)
+    global _export  # noqa: PLW0603 - a process has one exporter
+    _export = exporting(role)
     return True
 
 
@@ -73,83 +95,69 @@ def recorded(traceparent: str) -> bool:
 
     Read by hand: samplers leave most traces out, and each of a job's spans would take the header apart anew.
     """
-    return traceparent[_FLAGS] in _SAMPLED
+    return traceparent[54:55] in _SAMPLED
 
 
-def begin(name: str, parent: str, begin_s: float, attributes: Attributes) -> Span | None:
-    """A span that goes on, for `end`; None where the parent names nothing, or its sampler has left it out.
+def beneath(parent: str) -> str:
+    """What a span under `parent` is called, for those whom it asks, and for `span` once it is over.
 
-    Its arguments are those of `span`.
+    Where this process does not export, and of a trace that is left out: the parent itself.
     """
-    if not recorded(parent):
-        return None
-    # A job's has this form: it was checked as the job was read.
-    ids, flags = (int(parent[3:35], 16), int(parent[36:52], 16)), TraceFlags(int(parent[53:55], 16))
-    caller = SpanContext(*ids, is_remote=True, trace_flags=flags)
-    if not caller.is_valid:
-        return None
-    context = trace.set_span_in_context(NonRecordingSpan(caller), Context())
-    return _tracer.start_span(name, context, SpanKind.INTERNAL, attributes=dict(attributes), start_time=_ns(begin_s))
-
-
-def end(told: Span | None, end_s: float, events: Sequence[tuple[str, float]] = (), error: str = "") -> None:
-    """End what `begin` began, or nothing. The arguments are those of `span`."""
-    if told:
-        _tell(lambda: _end(told, end_s, events, error))
+    return f"{parent[:36]}{_new_id():016x}{parent[52:]}" if _export and recorded(parent) else parent
 
 
 def span(
     name: str,
     parent: str,
-    begin_s: float,
-    end_s: float,
+    during_s: tuple[float, float],
     *,
     attributes: Attributes | None = None,
     events: Sequence[tuple[str, float]] = (),
     error: str = "",
+    own: str = "",
 ) -> None:
     """Record what has happened already, under the caller's trace; nothing where it has none.
 
     Args:
         name: of the span.
         parent: the job's `traceparent`.
-        begin_s: in seconds since 1970.
-        end_s: likewise.
+        during_s: its begin and end, in seconds since 1970.
         attributes: what it is about.
         events: names and times within it.
         error: a code, where it failed.
+        own: what `beneath` has called it; empty where nobody was told.
     """
-    if recorded(parent):
-        _tell(lambda: _end(begin(name, parent, begin_s, attributes or {}), end_s, events, error))
-
-
-def _end(told: Span | None, end_s: float, events: Sequence[tuple[str, float]], error: str) -> None:
-    if told is None:
+    if not recorded(parent) or not (caller := _context(parent)).is_valid:
         return
-    for event, at_s in events:
-        told.add_event(event, timestamp=_ns(at_s))
-    if error:
-        told.set_status(Status(StatusCode.ERROR, error))
-    told.end(_ns(end_s))
-
-
-def _tell(call: Callable[[], None]) -> None:
-    """Now, or soon and together with others."""
-    if _kept is None:
-        call()
+    begin_ns, end_ns = map(_ns, during_s)
+    told = Told(name, caller, begin_ns, end_ns, attributes or {}, [(what, _ns(at_s)) for what, at_s in events], error)
+    if not _export:
+        _tell(told)
         return
-    _kept.append(call)
-    if len(_kept) >= TOGETHER:
-        _tell_kept()
-    elif len(_kept) == 1:
-        # Without a loop: with the next ones, or at the end.
-        with suppress(RuntimeError):
-            asyncio.get_running_loop().call_later(TOGETHER_S, _tell_kept)
+    new = SpanContext(caller.trace_id, _new_id(), is_remote=False, trace_flags=caller.trace_flags)
+    _export(_context(own) if own else new, told)
 
 
-def _tell_kept() -> None:
-    while _kept:
-        _kept.pop(0)()
+def _tell(told: Told) -> None:
+    """By the API."""
+    context = trace.set_span_in_context(NonRecordingSpan(told.parent), Context())
+    attributes = dict(told.attributes)
+    span = _tracer.start_span(told.name, context, SpanKind.INTERNAL, attributes, start_time=told.begin_ns)
+    for event, at_ns in told.events:
+        span.add_event(event, timestamp=at_ns)
+    if told.error:
+        span.set_status(Status(StatusCode.ERROR, told.error))
+    span.end(told.end_ns)
+
+
+def _context(header: str) -> SpanContext:
+    """Of a job's header, which has this form: it was checked as the job was read."""
+    trace_id, span_id = (int(header[where], 16) for where in _IDS)
+    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(int(header[_FLAGS], 16)))
+
+
+def _new_id() -> int:
+    return random.getrandbits(64) or 1
 
 
 def _ns(seconds: float) -> int:

@@ -1,7 +1,5 @@
 """The spans of one attempt. Times are Redis's own, as in the job's record; what only we know is counted from them."""
 
-from opentelemetry.trace import Span
-
 from protocol.messages import Started
 from telemetry import tracing
 from worker.outgoing import Outgoing
@@ -25,9 +23,8 @@ class AttemptTrace:
             "tokenfleet.worker": out.worker,
         }
         self._started_s = started.started_ms / 1000
-        about = {**self._about, "gen_ai.request.model": started.spec.model}
-        self._engine: Span | None = tracing.begin("engine", self._parent, self._started_s, about)
-        self.header = tracing.traceparent(self._engine) if self._engine else self._parent
+        self._model = started.spec.model
+        self.header = tracing.beneath(self._parent)
         self._verdict: Verdict | None = None
         self._ran_s = 0.0
         self._recorded = False
@@ -48,9 +45,9 @@ class AttemptTrace:
         if lost := started.lost:
             job: dict[str, str | int] = {"tokenfleet.job": str(self._out.handle), "tokenfleet.attempt": lost.attempt}
             begun_s, ended_s = lost.started_ms / 1000, lost.ended_ms / 1000
-            tracing.span("engine", self._parent, begun_s, ended_s, attributes=job, error="worker_lost")
-        tracing.span("queue", self._parent, started.waiting_ms / 1000, assigned_s, attributes=self._about)
-        tracing.span("inbox", self._parent, assigned_s, self._started_s, attributes=self._about)
+            tracing.span("engine", self._parent, (begun_s, ended_s), attributes=job, error="worker_lost")
+        tracing.span("queue", self._parent, (started.waiting_ms / 1000, assigned_s), attributes=self._about)
+        tracing.span("inbox", self._parent, (assigned_s, self._started_s), attributes=self._about)
 
     def _tell_end(self) -> None:
         """Once both are known, in whichever order they came."""
@@ -60,9 +57,17 @@ class AttemptTrace:
         end_s = max(self._started_s + self._ran_s, first_s or 0.0)
         end_s = min(end_s, finished_s) if finished_s else end_s
         events = [("first_token", first_s)] if first_s else []
-        tracing.end(self._engine, end_s, events, _error(self._verdict, recorded=self._out.accepted))
+        tracing.span(
+            "engine",
+            self._parent,
+            (self._started_s, end_s),
+            attributes={**self._about, "gen_ai.request.model": self._model},
+            events=events,
+            error=_error(self._verdict, recorded=self._out.accepted),
+            own=self.header,
+        )
         if finished_s:
-            tracing.span("finish", self._parent, end_s, finished_s, attributes=self._about)
+            tracing.span("finish", self._parent, (end_s, finished_s), attributes=self._about)
 
     def _first_s(self) -> float | None:
         out = self._out

@@ -17,7 +17,7 @@ from protocol import log
 from telemetry import tracing
 log.configure("info", "json")
 assert tracing.start("worker")
-tracing.span("engine", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 10.0, 11.0)
+tracing.span("engine", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", (10.0, 11.0))
 """
 
 
