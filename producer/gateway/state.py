@@ -18,6 +18,7 @@ from producer.gateway.stays import Stays
 from producer.scope import Scope
 from protocol.errors import InvalidId
 from protocol.handle import Handle, check_own_id
+from protocol.turns import Turns
 from telemetry.serve import new_registry
 
 _HINT = "Send the header `Authorization: Bearer KEY`."
@@ -69,6 +70,8 @@ class Gateway:
         self.metrics = Metrics(new_registry())
         self.uploads = Shares(self.options.uploads)
         self.watch = Watch(reading(fleet.redis))
+        self.turns = Turns()
+        """Of the streams that go on."""
         self.closing = False
 
     async def admit(self, connection: HTTPConnection) -> Grant:

@@ -40,6 +40,9 @@ async def told(
     """
     async with aclosing(gateway.fleet.follow(relay.handle, relay.cursor.after, new=new)) as events:
         async for event in events:
+            if relay.place:
+                # It has said something: who waits for a first token goes ahead.
+                await gateway.turns.wait()
             yield event, relay.take(event)
             if relay.over:
                 return

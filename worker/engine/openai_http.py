@@ -12,12 +12,15 @@ from worker.engine.base import EngineDead, EngineFault, EngineRequest
 from worker.engine.connections import REQUEST_ID, UNREACHED, Connections, Question
 from worker.engine.openai_rules import error_of_status, read_embeddings, read_object, retry_after_s, upstream_body
 from worker.engine.sse import SseError, SseParser
+from protocol.turns import Turns
 
 CONNECT_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024
 """A stream repeats much of what stands once in a whole answer."""
+FIRST_PIECES = 2
+"""Of a stream: a chat begins with its role, then comes its first token, or both come together."""
 DONE = b"[DONE]"
 UNIX = "unix://"
 
@@ -45,6 +48,7 @@ class Upstream:
         self._connections = Connections(socket, {"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=stall_s or None)
         self._health_path = "/health"
+        self._turns = Turns()
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[bytes, None]:
         """The data of each event of a stream, up to the one that ends it.
@@ -53,14 +57,16 @@ class Upstream:
             EngineError: what the answer or the broken connection means; `EngineDead` only when the server
                 could not be reached at all.
         """
-        parser, received = SseParser(), 0
+        parser, received, pieces = SseParser(), 0, 0
         async with _translated(), self._post(request) as response:
             if response.content_type != "text/event-stream":
                 raise EngineFault("the engine answered something else than a stream")
             while piece := await response.content.readany():
-                received += len(piece)
+                received, pieces = received + len(piece), pieces + 1
                 if received > MAX_STREAM_BYTES:
                     raise EngineFault("the engine's answer is too long")
+                if pieces > FIRST_PIECES:
+                    await self._turns.wait()
                 for data in parser.feed(piece):
                     if data == DONE:
                         return
