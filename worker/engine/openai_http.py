@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import aiohttp
 
 from protocol.errors import SetupError
+from protocol.turns import Turns
 from protocol.wire import JsonObject, dumps
 from worker.engine.base import EngineDead, EngineFault, EngineRequest
 from worker.engine.connections import REQUEST_ID, UNREACHED, Connections, Question
 from worker.engine.openai_rules import error_of_status, read_embeddings, read_object, retry_after_s, upstream_body
 from worker.engine.sse import SseError, SseParser
-from protocol.turns import Turns
 
 CONNECT_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 5.0
