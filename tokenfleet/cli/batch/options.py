@@ -77,7 +77,10 @@ def end_options(deadline: str | None = None) -> Callable[[Command], Command]:
         help="Rows that have not ended by then expire, such as 6h; with its unit.",
     )
     errors = click.option(
-        "--max-errors", type=click.IntRange(0), metavar="N", help="Give up once more than N rows have failed."
+        "--max-errors",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Give up once more than N rows have failed; lines that are no requests do not count.",
     )
     return lambda command: priority(until(errors(command)))
 
