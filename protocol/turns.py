@@ -1,7 +1,7 @@
 """Lets what begins go ahead of the streams that go on, in a worker and in a gateway.
 
-An engine's step has a token for each of its requests at once, and what a process does with one takes a tenth of a
-millisecond and more: behind a hundred others, a first token or a new request would wait for all of these.
+An engine's step has a token for each of its requests at once: a first token or a new request that comes behind them
+would wait until all of these are dealt with.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ AT_ONCE = 4
 
 
 class Turns:
-    """A queue of those that go on, in the order in which they came. It costs them no time while nobody begins."""
+    """A queue of those that go on, in the order in which they came; it costs each a turn of the event loop at least."""
 
     def __init__(self) -> None:
         """Nobody waits."""
